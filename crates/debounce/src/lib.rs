@@ -1,0 +1,1 @@
+//! Coalesces mergeable events: quiet time, maximum time, one consumer at a time.

@@ -1,0 +1,1 @@
+//! JSON and YAML to and from Envoy's protobuf messages, by reflection, and the canonical encoding.

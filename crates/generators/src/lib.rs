@@ -1,0 +1,1 @@
+//! Envoy resources of an Istio mesh, one module per type URL.

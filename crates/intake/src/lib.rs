@@ -1,0 +1,1 @@
+//! The doors: sources of objects, the config store and the service registry.

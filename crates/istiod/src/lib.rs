@@ -1,0 +1,1 @@
+//! The control plane: flags, settings, wiring and HTTP ports.

@@ -1,0 +1,2 @@
+//! The `istiod` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! A persistent Merkle trie of what was published when.

@@ -1,0 +1,1 @@
+//! The immutable snapshot of the mesh and its indexes.

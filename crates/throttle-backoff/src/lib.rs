@@ -1,0 +1,1 @@
+//! The default throttle policy: exponential backoff per noisy tenant.

@@ -1,0 +1,1 @@
+//! A throttle policy that never holds.

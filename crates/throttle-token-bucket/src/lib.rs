@@ -1,0 +1,1 @@
+//! A throttle policy with a rate and a burst per tenant.

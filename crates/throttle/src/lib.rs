@@ -1,0 +1,1 @@
+//! Per-tenant admission of events.

@@ -1,0 +1,1 @@
+//! An xDS server, generic over the application it serves.

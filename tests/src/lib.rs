@@ -1,0 +1,1 @@
+//! Workspace-level tests and what they share.
