@@ -1,0 +1,196 @@
+//! One resource: a name, a content hash, the encoded bytes, and what it was built from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The id of a configuration object that a resource was built from, for example
+/// `VirtualService/default/reviews`. Opaque to this crate.
+pub type Source = Arc<str>;
+
+/// The content hash of a resource.
+///
+/// Equal bytes have equal versions, on every replica and after every restart, so that a client
+/// that says what it has is told only what differs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(u64);
+
+impl Version {
+    /// Hashes an encoded resource.
+    pub fn of(body: &[u8]) -> Self {
+        Self(xxh3_64(body))
+    }
+
+    /// Reads the form that [`Display`](fmt::Display) writes. `None` for anything else, such as
+    /// the version of another control plane.
+    pub fn parse(text: &str) -> Option<Self> {
+        let canonical = !text.is_empty() && text.len() <= 16 && !text.contains(['+', '-']);
+        let value = canonical
+            .then(|| u64::from_str_radix(text, 16).ok())
+            .flatten()?;
+        (Self(value).to_string() == text).then_some(Self(value))
+    }
+
+    /// Returns the hash itself.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One encoded resource, shared by everything that sends it.
+#[derive(Clone)]
+pub struct Resource {
+    name: Arc<str>,
+    version: Version,
+    body: Bytes,
+    aliases: Arc<[Arc<str>]>,
+    sources: Arc<[Source]>,
+    warms: Option<Arc<str>>,
+}
+
+impl Resource {
+    /// Creates a resource from its name and its canonically encoded message (the value of the
+    /// `Any`, not the `Any`). The type URL is that of the set it goes into.
+    pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        Self {
+            name: name.into(),
+            version: Version::of(&body),
+            body,
+            aliases: Arc::default(),
+            sources: Arc::default(),
+            warms: None,
+        }
+    }
+
+    /// Creates a resource of which only name and version are known, because a client stated them.
+    pub(crate) fn stated(name: Arc<str>, version: Version) -> Self {
+        Self {
+            version,
+            ..Self::new(name, Bytes::new())
+        }
+    }
+
+    /// Names the configuration objects this resource was built from, for reports on rejection.
+    #[must_use]
+    pub fn with_sources(mut self, sources: impl Into<Arc<[Source]>>) -> Self {
+        self.sources = sources.into();
+        self
+    }
+
+    /// Adds names under which a client may also have asked for this resource (delta `aliases`).
+    #[must_use]
+    pub fn with_aliases(mut self, aliases: impl Into<Arc<[Arc<str>]>>) -> Self {
+        self.aliases = aliases.into();
+        self
+    }
+
+    /// Names the resource of the warmed type (see [`TypeFacts::warms`](crate::TypeFacts::warms))
+    /// that a client waits for after it received this one. Unset means the one of the same name.
+    /// For a cluster that is the name of its load assignment.
+    #[must_use]
+    pub fn with_warmed(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.warms = Some(name.into());
+        self
+    }
+
+    /// Returns the resource name; empty for types whose single resource has none.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns the content hash of [`body`](Self::body).
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Returns the encoded message.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Returns the names under which clients may also have asked for it.
+    pub fn aliases(&self) -> &Arc<[Arc<str>]> {
+        &self.aliases
+    }
+
+    /// Returns the configuration objects it was built from.
+    pub fn sources(&self) -> &Arc<[Source]> {
+        &self.sources
+    }
+
+    /// Returns the name of the resource that a client waits for after it received this one.
+    pub fn warmed(&self) -> &Arc<str> {
+        self.warms.as_ref().unwrap_or(&self.name)
+    }
+}
+
+/// Equality of name and content; sources do not reach the client and do not count.
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.name == other.name && self.aliases == other.aliases
+    }
+}
+
+impl Eq for Resource {}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}@{} ({} bytes)",
+            self.name,
+            self.version,
+            self.body.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_parse(text: &str, expected: Option<u64>) {
+        assert_eq!(
+            Version::parse(text).map(Version::as_u64),
+            expected,
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn versions_are_read_only_in_the_form_they_are_written() {
+        check_parse("0", Some(0));
+        check_parse("5d0e4c7719ab02f6", Some(0x5d0e_4c77_19ab_02f6));
+        check_parse("", None);
+        check_parse("+5", None);
+        check_parse("05", None);
+        check_parse("5D", None);
+        check_parse("15d0e4c7719ab02f6", None);
+        check_parse("2026-08-01T10:00:00Z/7", None);
+    }
+
+    #[test]
+    fn the_version_depends_on_the_bytes_alone() {
+        let a = Resource::new("a", &b"x"[..]);
+        let b = Resource::new("b", &b"x"[..]).with_sources(vec![Source::from("Kind/ns/name")]);
+        assert_eq!(a.version(), b.version());
+        assert_ne!(a.version(), Resource::new("a", &b"y"[..]).version());
+        assert_eq!(Version::parse(&a.version().to_string()), Some(a.version()));
+    }
+}
