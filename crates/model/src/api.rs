@@ -28,3 +28,15 @@ pub mod virtual_service;
 
 pub use codec::{Base64, DecodeError, Decoded, decode, decode_at};
 pub use duration::{Duration, ParseDurationError};
+
+pub use destination_rule::DestinationRule;
+pub use envoy_filter::EnvoyFilter;
+pub use extensions::{TrafficExtension, WasmPlugin};
+pub use gateway::Gateway;
+pub use mesh::{MeshConfig, MeshNetworks, MeshProxyConfig};
+pub use proxy_config::ProxyConfig as ProxyConfigResource;
+pub use security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
+pub use service_entry::{ServiceEntry, WorkloadEntry, WorkloadGroup};
+pub use sidecar::Sidecar;
+pub use telemetry::Telemetry;
+pub use virtual_service::VirtualService;
