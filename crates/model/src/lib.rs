@@ -1,3 +1,31 @@
-//! The nouns of the mesh: Istio API types, services, endpoints, config keys, push requests and their rules.
+//! The nouns of the mesh: Istio's API types, services and endpoints, config keys, push requests,
+//! and the rules that belong to them alone (hosts, visibility, protocols).
+//!
+//! Nothing here does I/O, awaits, or knows Envoy. Sources of objects are in `intake`; indexes over
+//! them are in `pushctx`.
 
 pub mod api;
+pub mod config;
+pub mod features;
+pub mod fingerprint;
+pub mod host;
+pub mod kind;
+pub mod protocol;
+pub mod proxy;
+pub mod push;
+pub mod service;
+pub mod state;
+pub mod visibility;
+
+pub use config::{Config, ConfigKey, Labels, Meta, NamespacedName, Timestamp, selects};
+pub use features::Features;
+pub use kind::{Kind, Object, Table, Tables};
+pub use protocol::Protocol;
+pub use proxy::{Node, Proxy, ProxyType};
+pub use push::{PushRequest, Reason};
+pub use service::{
+    Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceKey,
+    ServiceTarget,
+};
+pub use state::MeshState;
+pub use visibility::ExportTo;

@@ -1,1 +1,22 @@
 //! The immutable snapshot of the mesh and its indexes.
+//!
+//! [`PushContext::build`] turns a [`model::MeshState`] into indexes that resource builders read:
+//! services by visibility, VirtualServices by gateway, consolidated DestinationRules, Sidecar
+//! scopes, policies. A [`ProxyClass`] holds every decision that proxies share. [`Publisher`] swaps
+//! snapshots, [`Reader`] takes them. Nothing here does I/O or knows Envoy.
+
+mod class;
+mod context;
+mod destination_rule;
+mod publish;
+mod scope;
+mod service;
+mod virtual_service;
+
+pub use class::ProxyClass;
+pub use context::PushContext;
+pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};
+pub use publish::{Publisher, Reader};
+pub use scope::{EgressListener, ScopeOrigin, SidecarScope};
+pub use service::ServiceIndex;
+pub use virtual_service::{ResolvedVirtualService, RouteSemantics, VirtualServiceIndex};

@@ -1,0 +1,129 @@
+//! Identity and metadata of configuration objects.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::kind::Kind;
+
+/// Identifies one input object: kind, namespace and name.
+///
+/// Ordered by kind, then namespace, then name, so that sets of keys have one spelling everywhere.
+/// Cluster-scoped objects have an empty namespace.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConfigKey {
+    /// The kind of the object.
+    pub kind: Kind,
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// The object's name.
+    pub name: Arc<str>,
+}
+
+impl ConfigKey {
+    /// Makes a key from its parts.
+    pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ConfigKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for ConfigKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Namespace and name of an object whose kind is known from the context.
+///
+/// The order is (namespace, name), so that a table can be scanned by namespace.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NamespacedName {
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// The object's name.
+    pub name: Arc<str>,
+}
+
+impl NamespacedName {
+    /// Makes a name from its parts.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Seconds since the Unix epoch; zero when an object states none.
+///
+/// Creation times order objects (config-model §6.4) and have a resolution of one second.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Timestamp(pub i64);
+
+/// String-to-string labels or annotations.
+pub type Labels = BTreeMap<String, String>;
+
+/// Tells whether every entry of `selector` is present in `labels`. An empty selector matches.
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
+    selector.iter().all(|(k, v)| labels.get(k) == Some(v))
+}
+
+/// Where an object was read from.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The file's path as the user gave it, or the cluster's name.
+    pub source: Arc<str>,
+    /// The document's first line in that file, from 1; 0 when the source has no lines.
+    pub line: u32,
+}
+
+/// Metadata of an object, as far as anything depends on it (config-model §2).
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Meta {
+    /// The object's name.
+    pub name: Arc<str>,
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// Labels.
+    pub labels: Labels,
+    /// Annotations.
+    pub annotations: Labels,
+    /// Creation time, or zero.
+    pub created: Timestamp,
+    /// Unique id, empty in most files.
+    pub uid: String,
+    /// Opaque version of the stored object; empty in most files.
+    pub resource_version: String,
+    /// Generation of the spec; zero in most files.
+    pub generation: i64,
+    /// Where the object was read.
+    pub origin: Origin,
+}
+
+impl Meta {
+    /// Returns (namespace, name).
+    pub fn namespaced_name(&self) -> NamespacedName {
+        NamespacedName { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// The sort key of "creation order": creation time, then name, then namespace (config-model §6.4).
+    pub fn creation_order(&self) -> (Timestamp, &str, &str) {
+        (self.created, &self.name, &self.namespace)
+    }
+}
+
+/// One configuration object: metadata and typed content.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Config<T> {
+    /// Metadata.
+    pub meta: Meta,
+    /// The kind's own content: for Istio kinds the `spec`, for Kubernetes kinds all that is read.
+    pub spec: T,
+}

@@ -1,0 +1,117 @@
+//! Feature flags that change what is derived and generated.
+//!
+//! Names and defaults are Istio's environment variables. Nothing here reads the environment: the
+//! binary's settings (or a test) pass a lookup function.
+
+/// Writes the `Features` struct and its lookup from one table.
+macro_rules! features {
+    ($($(#[$doc:meta])* $variable:literal $field:ident: $ty:ty = $default:expr;)*) => {
+        /// Flags by field; each documents its variable's meaning. Defaults are Istio's.
+        #[derive(Clone, PartialEq, Debug)]
+        #[expect(clippy::struct_excessive_bools, reason = "each is an independent switch of Istio's")]
+        pub struct Features { $($(#[$doc])* #[doc = concat!("\n\nVariable `", $variable, "`.")] pub $field: $ty,)* }
+
+        impl Default for Features {
+            fn default() -> Self { Self { $($field: $default,)* } }
+        }
+
+        impl Features {
+            /// Names of all variables that are read.
+            pub const VARIABLES: &'static [&'static str] = &[$($variable),*];
+
+            /// Reads the flags through `lookup`; every bad value is reported and leaves its default.
+            pub fn resolve(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<FeatureError>) {
+                let mut flags = Self::default();
+                let mut errors = Vec::new();
+                $(if let Some(text) = lookup($variable).filter(|t| !t.is_empty()) {
+                    match <$ty as Flag>::parse(&text) {
+                        Ok(value) => flags.$field = value,
+                        Err(expected) => errors.push(FeatureError { variable: $variable, value: text, expected }),
+                    }
+                })*
+                (flags, errors)
+            }
+        }
+    };
+}
+
+/// A variable whose value cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{variable}: {value:?} is not {expected}")]
+pub struct FeatureError {
+    /// The variable.
+    pub variable: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it may be.
+    pub expected: &'static str,
+}
+
+/// A type that a variable's text can be read as.
+trait Flag: Sized {
+    fn parse(text: &str) -> Result<Self, &'static str>;
+}
+
+impl Flag for bool {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+            _ => Err("true or false"),
+        }
+    }
+}
+
+impl Flag for String {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Flag for u32 {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| "a whole number")
+    }
+}
+
+impl Flag for std::time::Duration {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        text.parse::<crate::api::Duration>()
+            .ok()
+            .and_then(|d| d.to_std())
+            .ok_or("a duration such as 100ms or 1m30s")
+    }
+}
+
+features! {
+    /// Scope gateways to workloads of their own namespace.
+    "PILOT_SCOPE_GATEWAY_TO_NAMESPACE" scope_gateway_to_namespace: bool = false;
+    /// Send gateways only the clusters that their routes use.
+    "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG" filter_gateway_cluster_config: bool = false;
+    /// Drop Istio Gateways that would take over a managed gateway.
+    "PILOT_ENABLE_STRICT_GATEWAY_MERGING" strict_gateway_merging: bool = true;
+    /// Merge DestinationRules of one host only when their `exportTo` sets fit.
+    "ENABLE_ENHANCED_DESTINATIONRULE_MERGE" enhanced_destination_rule_merge: bool = true;
+    /// Prefer Kubernetes services and Gateway API routes in sidecar scopes.
+    "PILOT_UNIFIED_SIDECAR_SCOPE" unified_sidecar_scope: bool = true;
+    /// Pick the best namespace for a destination that several define.
+    "PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE" sidecar_pick_best_service_namespace: bool = true;
+    /// Selector policies apply to Gateway API gateways too.
+    "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY" selector_based_gateway_policy: bool = true;
+    /// Listen with QUIC for HTTPS servers that have a UDP port.
+    "PILOT_ENABLE_QUIC_LISTENERS" quic_listeners: bool = false;
+    /// Gateway API objects are translated.
+    "PILOT_ENABLE_GATEWAY_API" gateway_api: bool = true;
+    /// Alpha kinds of Gateway API are translated.
+    "PILOT_ENABLE_ALPHA_GATEWAY_API" alpha_gateway_api: bool = false;
+    /// ServiceEntries without addresses get one.
+    "PILOT_ENABLE_IP_AUTOALLOCATE" ip_autoallocate: bool = true;
+    /// Where key sets of tokens are fetched.
+    "PILOT_JWT_ENABLE_REMOTE_JWKS" remote_jwks: String = "istiod".to_owned();
+    /// Ambient mode.
+    "PILOT_ENABLE_AMBIENT" ambient: bool = false;
+    /// Sidecars may listen and send with HBONE.
+    "PILOT_ENABLE_SENDING_HBONE" sending_hbone: bool = false;
+    /// Dual-stack listeners and endpoints.
+    "ISTIO_DUAL_STACK" dual_stack: bool = false;
+}

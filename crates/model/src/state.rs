@@ -1,0 +1,70 @@
+//! One immutable state of the world: what a snapshot is built from.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::{
+    api,
+    features::Features,
+    kind::Tables,
+    service::{Endpoint, Service, ServiceEndpoints, ServiceId, ServiceKey},
+};
+
+/// What intake hands to the snapshot builder: objects, and what the registry derived from them.
+///
+/// Cloning is cheap; the next state shares everything that did not change.
+#[derive(Clone, Default, Debug)]
+pub struct MeshState {
+    /// Mesh configuration with defaults applied.
+    pub mesh: Arc<api::MeshConfig>,
+    /// Networks and their gateways, as configured.
+    pub networks: Arc<api::MeshNetworks>,
+    /// Feature flags.
+    pub features: Arc<Features>,
+    /// Facts that the process was started with.
+    pub identity: Arc<MeshIdentity>,
+    /// Accepted objects by kind.
+    pub objects: Tables,
+    /// Services of all registries.
+    pub services: OrdMap<ServiceId, Arc<Service>>,
+    /// Endpoints by service.
+    pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
+    /// ServiceEntry instances (WorkloadEntries, inline endpoints, selected pods) by first address.
+    pub instances: OrdMap<Arc<str>, Arc<[ServiceInstance]>>,
+}
+
+/// Names that the whole process agrees on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MeshIdentity {
+    /// Domain of Kubernetes services.
+    pub domain: Arc<str>,
+    /// Id of the primary cluster.
+    pub cluster: Arc<str>,
+    /// Namespace of mesh-wide objects when the mesh configuration names none.
+    pub system_namespace: Arc<str>,
+    /// Revision of this control plane; empty for the default one.
+    pub revision: Arc<str>,
+}
+
+impl Default for MeshIdentity {
+    fn default() -> Self {
+        Self {
+            domain: "cluster.local".into(),
+            cluster: "Kubernetes".into(),
+            system_namespace: "istio-system".into(),
+            revision: "".into(),
+        }
+    }
+}
+
+/// An endpoint of a ServiceEntry's service, seen from its address: which service it serves.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ServiceInstance {
+    /// The service.
+    pub service: ServiceId,
+    /// The service port's number.
+    pub service_port: u16,
+    /// The endpoint.
+    pub endpoint: Arc<Endpoint>,
+}
