@@ -4,6 +4,7 @@
 //! Nothing here does I/O, awaits, or knows Envoy. Sources of objects are in `intake`; indexes over
 //! them are in `pushctx`.
 
+pub mod address;
 pub mod api;
 pub mod config;
 pub mod features;
@@ -17,6 +18,7 @@ pub mod service;
 pub mod state;
 pub mod visibility;
 
+pub use address::AddressView;
 pub use config::{Config, ConfigKey, Labels, Meta, NamespacedName, Timestamp, selects};
 pub use features::Features;
 pub use kind::{Kind, Object, Table, Tables};
