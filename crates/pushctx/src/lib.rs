@@ -13,7 +13,7 @@ mod scope;
 mod service;
 mod virtual_service;
 
-pub use class::ProxyClass;
+pub use class::{ClassKey, ProxyClass};
 pub use context::PushContext;
 pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};
 pub use publish::{Publisher, Reader};
