@@ -10,7 +10,10 @@ use crate::{
 
 /// The facts of a proxy that decide which addresses of a service it uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts of the proxy")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts of the proxy"
+)]
 pub struct AddressView {
     /// The proxy's cluster; empty when it states none.
     pub cluster: Arc<str>,
@@ -27,8 +30,7 @@ pub struct AddressView {
 impl AddressView {
     /// Reads the facts off a proxy.
     pub fn of(proxy: &Proxy, features: &Features) -> Self {
-        let captures_dns =
-            proxy.metadata.dns_capture || proxy.proxy_type == ProxyType::Waypoint;
+        let captures_dns = proxy.metadata.dns_capture || proxy.proxy_type == ProxyType::Waypoint;
         Self {
             cluster: proxy.metadata.cluster_id.as_str().into(),
             v4: proxy.supports_v4(),
@@ -43,7 +45,12 @@ impl AddressView {
 
     /// Tells whether the proxy can use `address`; whatever is no IP address or CIDR counts as usable.
     fn supports(&self, address: &str) -> bool {
-        match address.split('/').next().unwrap_or_default().parse::<IpAddr>() {
+        match address
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .parse::<IpAddr>()
+        {
             Ok(IpAddr::V4(_)) => self.v4,
             Ok(IpAddr::V6(_)) => self.v6,
             Err(_) => true,
@@ -56,7 +63,9 @@ impl AddressView {
             return addresses.to_vec();
         }
         let usable = addresses.iter().filter(|a| self.supports(a));
-        let Some(first) = usable.clone().next() else { return Vec::new() };
+        let Some(first) = usable.clone().next() else {
+            return Vec::new();
+        };
         let v6 = first.contains(':');
         usable.filter(|a| a.contains(':') == v6).cloned().collect()
     }
@@ -65,7 +74,9 @@ impl AddressView {
 impl Service {
     /// The service's addresses in the proxy's cluster.
     fn vips(&self, view: &AddressView) -> &[Arc<str>] {
-        self.cluster_vips.get(&view.cluster).map_or(&[], Vec::as_slice)
+        self.cluster_vips
+            .get(&view.cluster)
+            .map_or(&[], Vec::as_slice)
     }
 
     /// The one address that a listener of the proxy binds; [`UNSPECIFIED_ADDRESS`] when there is none.
@@ -98,12 +109,18 @@ impl Service {
             return addresses;
         }
         let default = std::slice::from_ref(&self.default_address);
-        if self.cluster_vips.is_empty() { default.to_vec() } else { view.filter(default) }
+        if self.cluster_vips.is_empty() {
+            default.to_vec()
+        } else {
+            view.filter(default)
+        }
     }
 
     /// Tells whether the service has an address of its own in `cluster`, or an allocated one.
     pub fn has_address_in(&self, cluster: &str) -> bool {
-        self.cluster_vips.get(cluster).is_some_and(|v| !v.is_empty())
+        self.cluster_vips
+            .get(cluster)
+            .is_some_and(|v| !v.is_empty())
             || &*self.default_address != UNSPECIFIED_ADDRESS
             || !self.auto_allocated_v4.is_empty()
             || !self.auto_allocated_v6.is_empty()

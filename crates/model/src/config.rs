@@ -21,7 +21,11 @@ pub struct ConfigKey {
 impl ConfigKey {
     /// Makes a key from its parts.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { kind, namespace: namespace.into(), name: name.into() }
+        Self {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -51,7 +55,10 @@ pub struct NamespacedName {
 impl NamespacedName {
     /// Makes a name from its parts.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -110,7 +117,10 @@ pub struct Meta {
 impl Meta {
     /// Returns (namespace, name).
     pub fn namespaced_name(&self) -> NamespacedName {
-        NamespacedName { namespace: self.namespace.clone(), name: self.name.clone() }
+        NamespacedName {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
     }
 
     /// The sort key of "creation order": creation time, then name, then namespace (config-model §6.4).

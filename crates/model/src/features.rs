@@ -77,9 +77,8 @@ impl Flag for u32 {
 impl Flag for std::time::Duration {
     fn parse(text: &str) -> Result<Self, &'static str> {
         text.parse::<crate::api::Duration>()
-            .ok()
-            .and_then(|d| d.to_std())
-            .ok_or("a duration such as 100ms or 1m30s")
+            .map(crate::api::Duration::to_std)
+            .map_err(|_| "a duration such as 100ms or 1m30s")
     }
 }
 

@@ -52,7 +52,10 @@ pub struct HostMap<V> {
 
 impl<V> Default for HostMap<V> {
     fn default() -> Self {
-        Self { plain: std::collections::BTreeMap::new(), wildcard: Vec::new() }
+        Self {
+            plain: std::collections::BTreeMap::new(),
+            wildcard: Vec::new(),
+        }
     }
 }
 
@@ -62,7 +65,10 @@ impl<V> HostMap<V> {
         if !is_wildcard(host) {
             return self.plain.entry(host.to_owned()).or_insert_with(make);
         }
-        let at = match self.wildcard.binary_search_by(|(h, _)| more_specific(h, host)) {
+        let at = match self
+            .wildcard
+            .binary_search_by(|(h, _)| more_specific(h, host))
+        {
             Ok(at) => at,
             Err(at) => {
                 self.wildcard.insert(at, (host.to_owned(), make()));
@@ -77,7 +83,10 @@ impl<V> HostMap<V> {
         if !is_wildcard(host) {
             return self.plain.get(host);
         }
-        let at = self.wildcard.binary_search_by(|(h, _)| more_specific(h, host)).ok()?;
+        let at = self
+            .wildcard
+            .binary_search_by(|(h, _)| more_specific(h, host))
+            .ok()?;
         Some(&self.wildcard[at].1)
     }
 
@@ -183,13 +192,20 @@ mod tests {
             ("b.com", Some("*.com")),
             ("b.org", Some("*")),
         ] {
-            assert_eq!(map.most_specific(needle).map(|(h, _)| h), expected, "{needle}");
+            assert_eq!(
+                map.most_specific(needle).map(|(h, _)| h),
+                expected,
+                "{needle}"
+            );
         }
     }
 
     #[test]
     fn short_names_expand() {
-        assert_eq!(expand("reviews", "app", "cluster.local"), "reviews.app.svc.cluster.local");
+        assert_eq!(
+            expand("reviews", "app", "cluster.local"),
+            "reviews.app.svc.cluster.local"
+        );
         assert_eq!(expand("reviews.app", "x", "d"), "reviews.app");
         assert_eq!(expand("10.0.0.1", "x", "d"), "10.0.0.1");
         assert_eq!(expand("::1", "x", "d"), "::1");

@@ -54,21 +54,29 @@ macro_rules! kinds {
                 match self { $(Self::$variant(o) => &o.meta,)* }
             }
 
-            /// Decodes the content of an object of `kind`. `content` is the whole object as JSON
-            /// (Kubernetes kinds) or its `spec` (kinds of the groups of Istio and Gateway API);
-            /// `ignored` is told the path of every unknown field.
+            /// Decodes an object of `kind` from its whole JSON form; returns it with the paths of
+            /// unknown fields. Of kinds with a `spec` alone that is read, of others everything.
             ///
             /// # Errors
-            /// The field path and the reason when a field has the wrong type.
+            /// The field's path and the reason when a field has the wrong type.
             pub fn decode(
                 kind: Kind,
                 meta: Meta,
-                content: serde_json::Value,
-                ignored: &mut dyn FnMut(String),
-            ) -> Result<Self, DecodeError> {
+                object: &serde_json::Value,
+            ) -> Result<(Self, Vec<String>), api::DecodeError> {
+                let (root, content) = if kind.is_custom() {
+                    ("spec", object.get("spec").unwrap_or(&serde_json::Value::Null))
+                } else {
+                    ("", object)
+                };
+                let empty = serde_json::Value::Object(serde_json::Map::new());
+                let content = if content.is_null() { &empty } else { content };
                 match kind {
-                    $(Kind::$variant => decode::<$ty>(content, ignored)
-                        .map(|spec| Self::$variant(Arc::new(Config { meta, spec }))),)*
+                    $(Kind::$variant => {
+                        let decoded = api::decode_at::<$ty>(root, content)?;
+                        let typed = Self::$variant(Arc::new(Config { meta, spec: decoded.value }));
+                        Ok((typed.with_status(object)?, decoded.unknown))
+                    })*
                 }
             }
         }
@@ -181,9 +189,10 @@ kinds! {
 impl Kind {
     /// Finds a kind by API group, version and name. `None` when that object is not read.
     pub fn find(group: &str, version: &str, name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|k| {
-            k.group() == group && k.name() == name && k.versions().contains(&version)
-        })
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|k| k.group() == group && k.name() == name && k.versions().contains(&version))
     }
 
     /// Tells whether objects of this kind carry their content in `spec` alone.
@@ -193,7 +202,10 @@ impl Kind {
 
     /// Tells whether objects of this kind have no namespace.
     pub const fn is_cluster_scoped(self) -> bool {
-        matches!(self, Self::Namespace | Self::Node | Self::IngressClass | Self::GatewayClass)
+        matches!(
+            self,
+            Self::Namespace | Self::Node | Self::IngressClass | Self::GatewayClass
+        )
     }
 }
 
@@ -204,6 +216,14 @@ impl fmt::Display for Kind {
 }
 
 impl Object {
+    /// Reads what stands beside the spec: allocated addresses of ServiceEntries.
+    fn with_status(mut self, object: &serde_json::Value) -> Result<Self, api::DecodeError> {
+        if let (Self::ServiceEntry(entry), Some(status)) = (&mut self, object.get("status")) {
+            Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
+        }
+        Ok(self)
+    }
+
     /// The object's key.
     pub fn key(&self) -> ConfigKey {
         let meta = self.meta();
@@ -213,28 +233,4 @@ impl Object {
             name: meta.name.clone(),
         }
     }
-}
-
-/// A field whose content cannot be decoded.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{path}: {reason}")]
-pub struct DecodeError {
-    /// Path of the field, relative to the decoded content, for example `http[0].timeout`.
-    pub path: String,
-    /// What is wrong, in words.
-    pub reason: String,
-}
-
-fn decode<T: serde::de::DeserializeOwned>(
-    content: serde_json::Value,
-    ignored: &mut dyn FnMut(String),
-) -> Result<T, DecodeError> {
-    let mut report = |path: serde_ignored::Path<'_>| ignored(path.to_string());
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(content, &mut track);
-    let result = T::deserialize(serde_ignored::Deserializer::new(tracked, &mut report));
-    result.map_err(|error| DecodeError {
-        path: track.path().to_string(),
-        reason: error.to_string(),
-    })
 }

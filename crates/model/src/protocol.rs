@@ -86,7 +86,10 @@ impl Protocol {
 
     /// HTTP in any form.
     pub const fn is_http(self) -> bool {
-        matches!(self, Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb)
+        matches!(
+            self,
+            Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb
+        )
     }
 
     /// Carried by HTTP/2.
@@ -149,7 +152,10 @@ mod tests {
 
     #[track_caller]
     fn check(port: u16, name: &str, app: Option<&str>, expected: Protocol) {
-        assert_eq!(Protocol::of_kubernetes_port(port, name, "TCP", app), expected);
+        assert_eq!(
+            Protocol::of_kubernetes_port(port, name, "TCP", app),
+            expected
+        );
     }
 
     #[test]
@@ -161,6 +167,9 @@ mod tests {
         check(80, "http", Some("kubernetes.io/foo"), Protocol::Unsupported);
         check(80, "tcp", Some("kubernetes.io/h2c"), Protocol::Http2);
         check(80, "http", Some(""), Protocol::Unsupported);
-        assert_eq!(Protocol::of_kubernetes_port(53, "http", "UDP", None), Protocol::Udp);
+        assert_eq!(
+            Protocol::of_kubernetes_port(53, "http", "UDP", None),
+            Protocol::Udp
+        );
     }
 }

@@ -57,7 +57,11 @@ impl IstioVersion {
     /// Parses `ISTIO_VERSION` (xds-server §4.1): an optional `release-`, then `major.minor[.patch]`.
     pub fn parse(text: &str) -> Self {
         let text = text.strip_prefix("release-").unwrap_or(text);
-        let digits = |s: &str| s.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let digits = |s: &str| {
+            s.chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+        };
         let Some((major, rest)) = text.split_once('.') else {
             return Self::NEWEST;
         };
@@ -65,7 +69,10 @@ impl IstioVersion {
             return Self::NEWEST;
         }
         let minor = digits(rest);
-        let patch = rest[minor.len()..].strip_prefix('.').map(digits).unwrap_or_default();
+        let patch = rest[minor.len()..]
+            .strip_prefix('.')
+            .map(digits)
+            .unwrap_or_default();
         match (major.parse(), minor.parse()) {
             (Ok(major), Ok(minor)) => Self(major, minor, patch.parse().unwrap_or(u16::MAX)),
             _ => Self::NEWEST,
@@ -75,7 +82,10 @@ impl IstioVersion {
 
 /// Metadata that changes what a proxy receives (xds-server §4.3), typed.
 #[derive(Clone, Default, PartialEq, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches of the node's metadata")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches of the node's metadata"
+)]
 pub struct NodeMetadata {
     /// `NAMESPACE`.
     pub namespace: String,
@@ -234,11 +244,16 @@ impl Proxy {
         };
         let reader = Reader(&node.metadata);
         let metadata = reader.metadata()?;
-        let stated: Vec<Option<IpAddr>> =
-            reader.list("INSTANCE_IPS")?.iter().map(|a| a.parse().ok()).collect();
+        let stated: Vec<Option<IpAddr>> = reader
+            .list("INSTANCE_IPS")?
+            .iter()
+            .map(|a| a.parse().ok())
+            .collect();
         let mut addresses: Vec<IpAddr> = stated.iter().flatten().copied().collect();
         if addresses.is_empty() || addresses.len() != stated.len() {
-            let address = ip.parse().map_err(|_| NodeError::Address(node.id.clone()))?;
+            let address = ip
+                .parse()
+                .map_err(|_| NodeError::Address(node.id.clone()))?;
             addresses = vec![address];
         }
         let v4 = addresses.iter().any(IpAddr::is_ipv4);
@@ -288,7 +303,10 @@ struct Reader<'a>(&'a Map<String, Value>);
 
 impl Reader<'_> {
     fn wrong(key: &'static str, expected: &str, value: &Value) -> NodeError {
-        NodeError::Metadata { key, reason: format!("expected {expected}, got {value}") }
+        NodeError::Metadata {
+            key,
+            reason: format!("expected {expected}, got {value}"),
+        }
     }
 
     fn string(&self, key: &'static str) -> Result<String, NodeError> {
@@ -322,7 +340,11 @@ impl Reader<'_> {
     fn port(&self, key: &'static str) -> Result<Option<u16>, NodeError> {
         match self.0.get(key) {
             None | Some(Value::Null) => Ok(None),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "range checked"
+            )]
             Some(Value::Number(n)) => match n.as_f64() {
                 Some(n) if (0.0..=65535.0).contains(&n) => Ok(Some(n as u16).filter(|p| *p != 0)),
                 _ => Err(Self::wrong(key, "a port number", &self.0[key])),
@@ -359,9 +381,14 @@ impl Reader<'_> {
         if text.is_empty() {
             return Ok(Vec::new());
         }
-        let ports: Vec<PodPort> = serde_json::from_str(&text)
-            .map_err(|e| NodeError::Metadata { key: KEY, reason: e.to_string() })?;
-        Ok(ports.into_iter().map(|p| (p.name, p.container_port, p.protocol)).collect())
+        let ports: Vec<PodPort> = serde_json::from_str(&text).map_err(|e| NodeError::Metadata {
+            key: KEY,
+            reason: e.to_string(),
+        })?;
+        Ok(ports
+            .into_iter()
+            .map(|p| (p.name, p.container_port, p.protocol))
+            .collect())
     }
 
     fn metadata(&self) -> Result<NodeMetadata, NodeError> {
@@ -376,9 +403,12 @@ impl Reader<'_> {
         }
         let proxy_config = match self.0.get("PROXY_CONFIG") {
             None | Some(Value::Null) => None,
-            Some(value) => Some(Arc::new(serde_json::from_value(value.clone()).map_err(|e| {
-                NodeError::Metadata { key: "PROXY_CONFIG", reason: e.to_string() }
-            })?)),
+            Some(value) => Some(Arc::new(serde_json::from_value(value.clone()).map_err(
+                |e| NodeError::Metadata {
+                    key: "PROXY_CONFIG",
+                    reason: e.to_string(),
+                },
+            )?)),
         };
         Ok(NodeMetadata {
             namespace: self.string("NAMESPACE")?,
@@ -432,14 +462,23 @@ mod tests {
 
     #[track_caller]
     fn parse(id: &str, metadata: Value) -> Result<Proxy, NodeError> {
-        let Value::Object(metadata) = metadata else { panic!("metadata is an object") };
-        Proxy::parse(&Node { id: id.to_owned(), metadata, ..Node::default() })
+        let Value::Object(metadata) = metadata else {
+            panic!("metadata is an object")
+        };
+        Proxy::parse(&Node {
+            id: id.to_owned(),
+            metadata,
+            ..Node::default()
+        })
     }
 
     #[test]
     fn versions() {
         assert_eq!(IstioVersion::parse("1.32.0"), IstioVersion(1, 32, 0));
-        assert_eq!(IstioVersion::parse("release-1.9-dev"), IstioVersion(1, 9, u16::MAX));
+        assert_eq!(
+            IstioVersion::parse("release-1.9-dev"),
+            IstioVersion(1, 9, u16::MAX)
+        );
         assert_eq!(IstioVersion::parse("10.2"), IstioVersion::NEWEST);
         assert_eq!(IstioVersion::parse(""), IstioVersion::NEWEST);
     }
@@ -457,10 +496,25 @@ mod tests {
 
     #[test]
     fn bad_nodes_are_refused() {
-        assert!(matches!(parse("sidecar~1.1.1.1~a", json!({})), Err(NodeError::Id(_))));
-        assert!(matches!(parse("car~1.1.1.1~a~b", json!({})), Err(NodeError::Type(_))));
-        assert!(matches!(parse("sidecar~~a~b", json!({})), Err(NodeError::Address(_))));
+        assert!(matches!(
+            parse("sidecar~1.1.1.1~a", json!({})),
+            Err(NodeError::Id(_))
+        ));
+        assert!(matches!(
+            parse("car~1.1.1.1~a~b", json!({})),
+            Err(NodeError::Type(_))
+        ));
+        assert!(matches!(
+            parse("sidecar~~a~b", json!({})),
+            Err(NodeError::Address(_))
+        ));
         let real_bool = parse("sidecar~1.1.1.1~a~b", json!({"DNS_CAPTURE": true}));
-        assert!(matches!(real_bool, Err(NodeError::Metadata { key: "DNS_CAPTURE", .. })));
+        assert!(matches!(
+            real_bool,
+            Err(NodeError::Metadata {
+                key: "DNS_CAPTURE",
+                ..
+            })
+        ));
     }
 }

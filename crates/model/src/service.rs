@@ -1,10 +1,6 @@
 //! Services and their endpoints, as the registry derives them (service-registry §1).
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
     config::{ConfigKey, Labels, Timestamp},
@@ -30,7 +26,10 @@ pub struct ServiceKey {
 impl ServiceKey {
     /// Makes a key from its parts.
     pub fn new(namespace: impl Into<Arc<str>>, hostname: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), hostname: hostname.into() }
+        Self {
+            namespace: namespace.into(),
+            hostname: hostname.into(),
+        }
     }
 }
 
@@ -198,8 +197,18 @@ impl Service {
     /// Computes the fingerprint and makes the service shareable.
     pub fn seal(mut self) -> Arc<Self> {
         self.fingerprint = fingerprint::of(&(
-            (&self.hostname, &self.ports, &self.cluster_vips, &self.default_address),
-            (&self.auto_allocated_v4, &self.auto_allocated_v6, self.resolution, self.mesh_external),
+            (
+                &self.hostname,
+                &self.ports,
+                &self.cluster_vips,
+                &self.default_address,
+            ),
+            (
+                &self.auto_allocated_v4,
+                &self.auto_allocated_v6,
+                self.resolution,
+                self.mesh_external,
+            ),
             (&self.service_accounts, &self.attributes),
         ));
         Arc::new(self)
@@ -224,7 +233,11 @@ impl Service {
 
     /// The sort key of "creation order": time, then attribute name, then namespace.
     pub fn creation_order(&self) -> (Timestamp, &str, &str) {
-        (self.created, &self.attributes.name, &self.attributes.namespace)
+        (
+            self.created,
+            &self.attributes.name,
+            &self.attributes.namespace,
+        )
     }
 
     /// Finds a port by number.
@@ -270,7 +283,11 @@ impl Locality {
     pub fn parse(text: &str) -> Self {
         let mut parts = text.splitn(4, '/');
         let mut next = || Arc::from(parts.next().unwrap_or_default());
-        Self { region: next(), zone: next(), subzone: next() }
+        Self {
+            region: next(),
+            zone: next(),
+            subzone: next(),
+        }
     }
 
     /// Tells whether no part is known.

@@ -9,7 +9,12 @@ pub struct ExportTo(pub BTreeSet<String>);
 impl ExportTo {
     /// Collects the entries of a list.
     pub fn new<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Self {
-        Self(entries.into_iter().map(|e| e.as_ref().trim().to_owned()).collect())
+        Self(
+            entries
+                .into_iter()
+                .map(|e| e.as_ref().trim().to_owned())
+                .collect(),
+        )
     }
 
     /// Exported to every namespace.

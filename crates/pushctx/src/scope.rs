@@ -31,7 +31,7 @@ pub struct SidecarScope {
     /// Egress listeners in order; one without port when the Sidecar states none.
     pub egress: Vec<EgressListener>,
     /// What happens to unknown destinations.
-    pub outbound_policy: api::OutboundTrafficPolicy,
+    pub outbound_policy: api::sidecar::OutboundTrafficPolicy,
     /// Consolidated rules by service host name, in the order of config-model §11.4.
     pub destination_rules: BTreeMap<Arc<str>, Arc<[Arc<ConsolidatedRule>]>>,
 }
@@ -40,7 +40,7 @@ pub struct SidecarScope {
 #[derive(Clone, Debug)]
 pub struct EgressListener {
     /// The Sidecar's own listener; `None` for gateways and for scopes without a Sidecar's egress.
-    pub listener: Option<api::IstioEgressListener>,
+    pub listener: Option<api::sidecar::EgressListener>,
     /// Imported services, narrowed to the listener's port where it has one.
     pub services: Vec<Arc<Service>>,
     /// Imported VirtualServices of the mesh, in order.

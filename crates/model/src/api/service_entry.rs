@@ -27,6 +27,9 @@ message! {
         export_to: Vec<String>,
         /// Names of which an endpoint's certificate must have one.
         subject_alt_names: Vec<String>,
+        /// The object's status, which stands beside its spec.
+        #[serde(skip)]
+        status: ServiceEntryStatus,
     }
 
     /// A port of a service entry.
