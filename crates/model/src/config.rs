@@ -91,6 +91,15 @@ pub struct Origin {
     pub line: u32,
 }
 
+/// An object that another one belongs to.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// Metadata of an object, as far as anything depends on it (config-model §2).
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Meta {
@@ -110,6 +119,12 @@ pub struct Meta {
     pub resource_version: String,
     /// Generation of the spec; zero in most files.
     pub generation: i64,
+    /// The name was generated (`generateName` is set): it says less than its owner's.
+    pub generated_name: bool,
+    /// The owner that controls the object, for example the ReplicaSet of a pod.
+    pub controller: Option<Box<Owner>>,
+    /// The object has a deletion time: it is on its way out.
+    pub deleting: bool,
     /// Where the object was read.
     pub origin: Origin,
 }

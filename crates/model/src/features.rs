@@ -113,4 +113,24 @@ features! {
     "PILOT_ENABLE_SENDING_HBONE" sending_hbone: bool = false;
     /// Dual-stack listeners and endpoints.
     "ISTIO_DUAL_STACK" dual_stack: bool = false;
+    /// Unhealthy endpoints are sent, marked as such.
+    "PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS" auto_send_unhealthy_endpoints: bool = true;
+    /// Unhealthy endpoints are sent, and the panic threshold is off.
+    "PILOT_SEND_UNHEALTHY_ENDPOINTS" send_unhealthy_endpoints: bool = false;
+    /// Label of services whose sessions stick to a pod by cookie.
+    "PILOT_PERSISTENT_SESSION_LABEL" persistent_session_label: String = "istio.io/persistent-session".to_owned();
+    /// Label of services whose sessions stick to a pod by header.
+    "PILOT_PERSISTENT_SESSION_HEADER_LABEL" persistent_session_header_label: String = "istio.io/persistent-session-header".to_owned();
+    /// Kubernetes Services select WorkloadEntries.
+    "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES" kubernetes_select_workload_entries: bool = true;
+    /// ServiceEntries select pods.
+    "PILOT_ENABLE_SERVICEENTRY_SELECT_PODS" service_entry_select_pods: bool = true;
+    /// WorkloadEntries with health checks are endpoints only while healthy.
+    "PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS" workload_entry_health_checks: bool = true;
+    /// External ServiceEntries carry canonical service labels.
+    "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES" canonical_external_services: bool = false;
+    /// Host names of network gateways are resolved; otherwise such gateways are dropped.
+    "RESOLVE_HOSTNAME_GATEWAYS" resolve_hostname_gateways: bool = true;
+    /// Gateway API gateways with a network label are network gateways.
+    "PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API" multi_network_discover_gateway_api: bool = true;
 }

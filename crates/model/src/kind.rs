@@ -216,9 +216,15 @@ impl fmt::Display for Kind {
 }
 
 impl Object {
-    /// Reads what stands beside the spec: allocated addresses of ServiceEntries.
+    /// Reads what stands beside the spec: allocated addresses of ServiceEntries, the health of
+    /// WorkloadEntries.
     fn with_status(mut self, object: &serde_json::Value) -> Result<Self, api::DecodeError> {
-        if let (Self::ServiceEntry(entry), Some(status)) = (&mut self, object.get("status")) {
+        let Some(status) = object.get("status") else {
+            return Ok(self);
+        };
+        if let Self::ServiceEntry(entry) = &mut self {
+            Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
+        } else if let Self::WorkloadEntry(entry) = &mut self {
             Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
         }
         Ok(self)

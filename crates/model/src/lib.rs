@@ -11,6 +11,7 @@ pub mod features;
 pub mod fingerprint;
 pub mod host;
 pub mod kind;
+pub mod network;
 pub mod protocol;
 pub mod proxy;
 pub mod push;
@@ -22,6 +23,7 @@ pub use address::AddressView;
 pub use config::{Config, ConfigKey, Labels, Meta, NamespacedName, Timestamp, selects};
 pub use features::Features;
 pub use kind::{Kind, Object, Table, Tables};
+pub use network::{NetworkGateway, NetworkGateways};
 pub use protocol::Protocol;
 pub use proxy::{Node, Proxy, ProxyType};
 pub use push::{PushRequest, Reason};
@@ -29,5 +31,5 @@ pub use service::{
     Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceKey,
     ServiceTarget,
 };
-pub use state::MeshState;
+pub use state::{InstanceKey, MeshState, ServiceInstance};
 pub use visibility::ExportTo;

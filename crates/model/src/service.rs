@@ -1,6 +1,10 @@
 //! Services and their endpoints, as the registry derives them (service-registry §1).
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use crate::{
     config::{ConfigKey, Labels, Timestamp},
@@ -398,6 +402,33 @@ pub struct ServiceEndpoints {
 }
 
 impl ServiceEndpoints {
+    /// Collects shards; empty ones are left out. `None` when nothing is left.
+    pub fn collect(
+        shards: impl IntoIterator<Item = (ShardKey, Vec<Arc<Endpoint>>)>,
+    ) -> Option<Arc<Self>> {
+        let shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>> = shards
+            .into_iter()
+            .filter(|(_, s)| !s.is_empty())
+            .map(|(k, s)| (k, s.into()))
+            .collect();
+        if shards.is_empty() {
+            return None;
+        }
+        let accounts: BTreeSet<&Arc<str>> = shards
+            .values()
+            .flat_map(|s| s.iter())
+            .map(|e| &e.service_account)
+            .filter(|a| !a.is_empty())
+            .collect();
+        let service_accounts = accounts.into_iter().cloned().collect();
+        let fingerprint = fingerprint::of(&shards);
+        Some(Arc::new(Self {
+            shards,
+            service_accounts,
+            fingerprint,
+        }))
+    }
+
     /// Lists all endpoints, shard by shard.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.shards.values().flat_map(|s| s.iter())

@@ -8,6 +8,7 @@ use crate::{
     api,
     features::Features,
     kind::Tables,
+    network::NetworkGateways,
     service::{Endpoint, Service, ServiceEndpoints, ServiceId, ServiceKey},
 };
 
@@ -30,8 +31,37 @@ pub struct MeshState {
     pub services: OrdMap<ServiceId, Arc<Service>>,
     /// Endpoints by service.
     pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
-    /// ServiceEntry instances (WorkloadEntries, inline endpoints, selected pods) by first address.
-    pub instances: OrdMap<Arc<str>, Arc<[ServiceInstance]>>,
+    /// ServiceEntry instances (WorkloadEntries, inline endpoints, selected pods) by first address,
+    /// as far as that is an IP address. See [`MeshState::instances_at`].
+    pub instances: OrdMap<InstanceKey, Arc<[ServiceInstance]>>,
+    /// Gateways between networks.
+    pub gateways: Arc<NetworkGateways>,
+}
+
+impl MeshState {
+    /// Lists the ServiceEntry instances at an address, by service.
+    pub fn instances_at<'a>(
+        &'a self,
+        address: &'a str,
+    ) -> impl Iterator<Item = &'a ServiceInstance> {
+        let first = InstanceKey {
+            address: address.into(),
+            service: ServiceKey::new("", ""),
+        };
+        self.instances
+            .range(first..)
+            .take_while(move |(key, _)| &*key.address == address)
+            .flat_map(|(_, instances)| instances.iter())
+    }
+}
+
+/// Address and service of ServiceEntry instances.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InstanceKey {
+    /// The first address of the endpoints.
+    pub address: Arc<str>,
+    /// The service that they serve.
+    pub service: ServiceKey,
 }
 
 /// Names that the whole process agrees on.

@@ -74,6 +74,9 @@ message! {
         weight: u32,
         /// Service account.
         service_account: String,
+        /// The object's status, which stands beside its spec.
+        #[serde(skip)]
+        status: WorkloadEntryStatus,
     }
 
     /// What is there of a workload entry.
