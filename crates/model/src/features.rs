@@ -133,4 +133,42 @@ features! {
     "RESOLVE_HOSTNAME_GATEWAYS" resolve_hostname_gateways: bool = true;
     /// Gateway API gateways with a network label are network gateways.
     "PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API" multi_network_discover_gateway_api: bool = true;
+    /// Proxies exchange peer metadata.
+    "PILOT_ENABLE_METADATA_EXCHANGE" metadata_exchange: bool = true;
+    /// Clients do not offer the metadata exchange by ALPN.
+    "PILOT_DISABLE_MX_ALPN" disable_mx_alpn: bool = false;
+    /// Further workload labels to exchange, separated by commas.
+    "PILOT_MX_ADDITIONAL_LABELS" mx_additional_labels: String = String::new();
+    /// Clusters and endpoints name services and workloads in metadata.
+    "PILOT_ENABLE_TELEMETRY_LABEL" telemetry_label: bool = true;
+    /// Endpoints name their workload in metadata.
+    "PILOT_ENDPOINT_TELEMETRY_LABEL" endpoint_telemetry_label: bool = true;
+    /// Headless Kubernetes services are EDS clusters for sidecars too.
+    "PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES" eds_for_headless: bool = false;
+    /// Sidecars with ingress listeners also keep the service ports that no listener names.
+    "PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE" sidecar_inbound_merge: bool = false;
+    /// UDP queries of the DNS resolver before its socket is renewed.
+    "PILOT_DNS_CARES_UDP_MAX_QUERIES" dns_cares_udp_max_queries: u32 = 100;
+    /// Jitter of DNS refreshes.
+    "PILOT_DNS_JITTER_DURATION" dns_jitter: std::time::Duration = std::time::Duration::from_millis(100);
+    /// Circuit breakers do not report what remains.
+    "DISABLE_TRACK_REMAINING_CB_METRICS" disable_track_remaining: bool = true;
+    /// Locality weights count on every cluster.
+    "ENABLE_LOCALITY_WEIGHTED_LB_CONFIG" locality_weighted_lb: bool = false;
+    /// Redis ports have a Redis filter.
+    "PILOT_ENABLE_REDIS_FILTER" redis_filter: bool = false;
+    /// IPv6-only workloads may reach IPv4 addresses.
+    "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS" v4_outbound_for_v6: bool = false;
+    /// TLS of rules for external hosts beats certificates of the node's metadata.
+    "PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES" prefer_rule_tls_for_external: bool = true;
+    /// Label of endpoints that drain.
+    "PILOT_DRAINING_LABEL" draining_label: String = "istio.io/draining".to_owned();
+    /// Hosts that the cache of the dynamic DNS mode holds.
+    "PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS" dynamic_dns_max_hosts: u32 = 1024;
+    /// Built resources that are kept, for each type.
+    "PILOT_XDS_CACHE_SIZE" xds_cache_size: u32 = 60_000;
+    /// Restriction of TLS parameters: `fips-140-2`, `fips-140-3` or `pqc`.
+    "COMPLIANCE_POLICY" compliance_policy: String = String::new();
+    /// Tunnels are preferred to mutual TLS where both are possible.
+    "PILOT_PREFER_SENDING_HBONE" prefer_sending_hbone: bool = false;
 }

@@ -29,7 +29,7 @@ pub use proxy::{Node, Proxy, ProxyType};
 pub use push::{PushRequest, Reason};
 pub use service::{
     Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceKey,
-    ServiceTarget,
+    ServiceTarget, TrafficDistribution,
 };
 pub use state::{InstanceKey, MeshState, ServiceInstance};
 pub use visibility::ExportTo;

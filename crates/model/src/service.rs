@@ -317,8 +317,10 @@ impl fmt::Display for Locality {
 /// Health of an endpoint, as Kubernetes conditions or a health check say.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Health {
-    /// Ready.
+    /// Not stated, as for workloads outside Kubernetes; counts as healthy.
     #[default]
+    Unknown,
+    /// Ready.
     Healthy,
     /// Not ready.
     Unhealthy,
