@@ -1,1 +1,5 @@
 //! Workspace-level tests and what they share.
+
+pub mod conformance;
+pub mod corpus;
+mod yaml;

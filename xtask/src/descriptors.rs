@@ -112,6 +112,9 @@ pub(crate) fn build() -> Result<()> {
 #[cfg(feature = "descriptors")]
 pub(crate) fn build() -> Result<()> {
     use prost::Message as _;
+    use protox::file::{
+        ChainFileResolver, DescriptorSetFileResolver, GoogleFileResolver, IncludeFileResolver,
+    };
 
     let root = root::workspace();
     let proto = root.join(CRATE).join("proto");
@@ -120,7 +123,11 @@ pub(crate) fn build() -> Result<()> {
     let mut set = prost_types::FileDescriptorSet::decode(bytes.as_slice())
         .with_context(|| format!("decode {}", types.display()))?;
 
-    let mut compiler = protox::Compiler::new([&proto])?;
+    let mut files = ChainFileResolver::new();
+    files.add(IncludeFileResolver::new(proto.clone()));
+    files.add(DescriptorSetFileResolver::new(set.clone()));
+    files.add(GoogleFileResolver::new());
+    let mut compiler = protox::Compiler::with_file_resolver(files);
     compiler.include_imports(false).include_source_info(false);
     for file in protos(&proto)? {
         compiler

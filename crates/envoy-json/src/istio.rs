@@ -8,6 +8,9 @@ pub mod nds;
 pub mod peer_metadata;
 pub mod stats;
 
+#[cfg(test)]
+mod tests;
+
 /// Implements [`prost::Name`] with our type URL prefix.
 macro_rules! name {
     ($package:literal, $($rust:ty => $name:literal),+ $(,)?) => {

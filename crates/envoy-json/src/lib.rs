@@ -5,7 +5,7 @@
 //! - [`merge`]: the merge of EnvoyFilter patches.
 //! - [`compare`]: differences of two JSON values, for people.
 //! - [`descriptors`]: the descriptors all of this works by.
-//! - [`istio`], [`contrib`], [`udpa`]: the few messages that `envoy-types` lacks.
+//! - [`istio`], [`contrib`], [`udpa`], [`xds`]: the few messages that `envoy-types` lacks.
 //!
 //! YAML is parsed elsewhere; here a YAML document is a [`serde_json::Value`]. Nothing here knows what a
 //! cluster or a route means.
@@ -18,6 +18,7 @@ pub mod istio;
 pub mod json;
 pub mod merge;
 pub mod udpa;
+pub mod xds;
 
 pub use encode::{any, canonical, struct_value, typed_struct};
 pub use json::{Error, Unknown, from_json, to_json};
