@@ -9,9 +9,11 @@ pub mod lists;
 pub mod report;
 
 use std::{
+    cell::{Cell, RefCell},
     collections::BTreeMap,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{self, AssertUnwindSafe, catch_unwind},
     path::Path,
+    sync::Once,
 };
 
 use anyhow::Result;
@@ -56,6 +58,13 @@ impl CaseResult {
     }
 }
 
+thread_local! {
+    /// Whether this thread generates for a case.
+    static IN_CASE: Cell<bool> = const { Cell::new(false) };
+    /// What the last panic of this thread said, and where.
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
 /// Runs cases in parallel; the results come in the order of the cases.
 ///
 /// A panic fails its case alone.
@@ -66,10 +75,26 @@ pub fn run(
     generate: Generate<'_>,
 ) -> Vec<CaseResult> {
     let bases = expected::RecordedBases::new(root);
+    tell_panics_with_their_case();
     cases
         .into_par_iter()
         .map(|case| run_case(&bases, case, accepted, generate))
         .collect()
+}
+
+/// Keeps the panics of a case for its result; others are reported as ever.
+fn tell_panics_with_their_case() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let other = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if IN_CASE.get() {
+                LAST_PANIC.set(Some(info.to_string()));
+            } else {
+                other(info);
+            }
+        }));
+    });
 }
 
 fn run_case(
@@ -97,15 +122,15 @@ fn run_case(
         }
     };
     // The generator takes no locks that a panic could leave in a bad state.
-    match catch_unwind(AssertUnwindSafe(|| generate(&input))) {
+    IN_CASE.set(true);
+    let generated = catch_unwind(AssertUnwindSafe(|| generate(&input)));
+    IN_CASE.set(false);
+    match generated {
         Ok(Ok(outcome)) => result.outcome = outcome,
         Ok(Err(error)) => result.failure = Some(format!("{error:#}")),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied());
-            result.failure = Some(format!("panic: {}", text.unwrap_or("without a message")));
+        Err(_) => {
+            let panic = LAST_PANIC.take().unwrap_or_default();
+            result.failure = Some(format!("panic: {panic}"));
         }
     }
     if result.failure.is_some() {

@@ -2,4 +2,6 @@
 
 pub mod conformance;
 pub mod corpus;
-mod yaml;
+mod generate;
+
+pub use generate::generate;

@@ -63,7 +63,7 @@ fn every_resource_of_the_corpus_round_trips() {
         .filter_map(|((message, text), resource)| {
             let read = match json::from_json(message, resource, Unknown::Refuse) {
                 Ok(read) => read,
-                Err(error) => return Some(format!("{error}\n  {:.200}", text)),
+                Err(error) => return Some(format!("{error}\n  {text:.200}")),
             };
             let bytes = json::encode(&read);
             let written = json::to_json(message, &bytes).unwrap();

@@ -110,6 +110,7 @@ pub(crate) fn build() -> Result<()> {
 /// # Errors
 /// When a source is missing or does not compile.
 #[cfg(feature = "descriptors")]
+#[expect(clippy::print_stdout, reason = "a command line tool")]
 pub(crate) fn build() -> Result<()> {
     use prost::Message as _;
     use protox::file::{

@@ -1,15 +1,12 @@
 //! Project commands.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command line tool"
-)]
+#![expect(clippy::print_stderr, reason = "a command line tool")]
 
 mod descriptors;
 mod root;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -21,6 +18,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Compares what we send with what the Go istiod sends; `--help` says more.
+    #[command(disable_help_flag = true)]
+    Conformance {
+        /// Passed on.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Packs ../shared/conformance into the repository, or checks the pack.
+    Corpus {
+        #[command(subcommand)]
+        action: Corpus,
+    },
     /// Rebuilds the protobuf descriptors that crate envoy-json carries.
     Descriptors {
         /// Only checks that what is checked in is current.
@@ -29,8 +38,23 @@ enum Command {
     },
 }
 
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Corpus {
+    /// Packs it.
+    Pack,
+    /// Checks that the pack is current.
+    Check,
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Conformance { arguments } => conformance("run", &arguments),
+        Command::Corpus {
+            action: Corpus::Pack,
+        } => conformance("pack", &[]),
+        Command::Corpus {
+            action: Corpus::Check,
+        } => conformance("check", &[]),
         Command::Descriptors { check: true } => descriptors::check(),
         Command::Descriptors { check: false } => descriptors::build(),
     };
@@ -41,4 +65,25 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the conformance runner, which links the whole product and therefore is not part of this tool.
+fn conformance(command: &str, arguments: &[String]) -> anyhow::Result<()> {
+    let status = std::process::Command::new(env!("CARGO"))
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "tests",
+            "--bin",
+            "conformance",
+            "--",
+            command,
+        ])
+        .args(arguments)
+        .current_dir(root::workspace())
+        .status()
+        .context("run cargo")?;
+    anyhow::ensure!(status.success(), "conformance {command} failed");
+    Ok(())
 }

@@ -7,3 +7,4 @@ mod yaml;
 
 pub use decode::{Decoded, Decoder};
 pub use report::{Finding, Severity};
+pub use yaml::{SyntaxError, values as yaml_values};

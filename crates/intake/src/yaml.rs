@@ -38,14 +38,14 @@ impl Document<'_> {
 
 /// Why a document is neither YAML nor JSON.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{reason}")]
-pub(crate) struct SyntaxError {
+#[error("line {line}, column {column}: {reason}")]
+pub struct SyntaxError {
     /// Line in the text, from 1.
-    pub(crate) line: u32,
+    pub line: u32,
     /// Column, from 1.
-    pub(crate) column: u32,
+    pub column: u32,
     /// What is wrong, in words.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// Lines of the fields of one document, by path (`spec.http[0].timeout`).
@@ -91,6 +91,18 @@ struct Chunk<'t> {
     text: &'t str,
     /// Line of the chunk's first character, from 1.
     line: u32,
+}
+
+/// Reads every document of a text that is no list of objects, such as a node or a mesh config; empty
+/// documents are left out.
+///
+/// # Errors
+/// The first document that is neither YAML nor JSON.
+pub fn values(text: &str) -> Result<Vec<Value>, SyntaxError> {
+    documents(text)
+        .into_iter()
+        .map(|document| document.map(|document| document.value))
+        .collect()
 }
 
 /// Reads every document of `text`; empty documents are left out.

@@ -6,12 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::expected::ObjectId;
-use crate::yaml;
 
 /// One case of the corpus.
 #[derive(Clone, Debug)]
@@ -82,7 +81,7 @@ pub fn load(root: &Path, area: Option<&str>, name: Option<&str>) -> Result<Vec<C
             }
             let path = root.join("cases").join(&id).join("case.yaml");
             let spec = read(&path)
-                .and_then(|text| Ok(serde_json::from_value(yaml::document(&text)?)?))
+                .and_then(|text| Ok(serde_json::from_value(document(&text)?)?))
                 .with_context(|| format!("load {}", path.display()))?;
             cases.push(Case {
                 id,
@@ -132,7 +131,7 @@ impl Case {
             ));
             let proxies = folder.join("proxies.yaml");
             if proxies.is_file()
-                && let Value::Object(proxies) = yaml::document(&read(&proxies)?)?
+                && let Value::Object(proxies) = document(&read(&proxies)?)?
             {
                 defined.extend(proxies);
             }
@@ -168,7 +167,10 @@ impl Case {
 
 /// The objects that the documents of `text` hold.
 fn ids(text: &str) -> Result<BTreeSet<ObjectId>> {
-    Ok(yaml::documents(text)?.iter().map(ObjectId::of).collect())
+    Ok(intake::yaml_values(text)?
+        .iter()
+        .map(ObjectId::of)
+        .collect())
 }
 
 /// Returns `text` without the documents of the objects in `replaced`.
@@ -193,6 +195,13 @@ fn folders(folder: &Path) -> Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
+}
+
+/// Parses the one document of `text`; none is `null`.
+fn document(text: &str) -> Result<Value> {
+    let mut documents = intake::yaml_values(text)?;
+    ensure!(documents.len() <= 1, "more than one document");
+    Ok(documents.pop().unwrap_or_default())
 }
 
 pub(super) fn read(path: &Path) -> Result<String> {

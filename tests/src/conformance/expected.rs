@@ -168,6 +168,14 @@ impl RecordedBases {
 }
 
 impl Expected {
+    /// Returns the outcome that has no difference.
+    pub fn as_outcome(&self) -> Outcome {
+        Outcome {
+            proxies: self.proxies.clone(),
+            refused: self.refused.iter().cloned().collect(),
+        }
+    }
+
     /// Compares with what we made of the case.
     pub fn compare(&self, outcome: &Outcome) -> Vec<Found> {
         let mut found = Vec::new();
@@ -206,23 +214,14 @@ impl Expected {
 
 /// Compares two lists of resources by name; resources of one name, in their order.
 fn lists(path: &str, expected: &[Value], got: &[Value], found: &mut Vec<Found>) {
-    let by_name = |list: &'_ [Value]| -> BTreeMap<String, Vec<Value>> {
-        let mut map: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for resource in list {
-            map.entry(resource_name(resource).to_owned())
-                .or_default()
-                .push(resource.clone());
-        }
-        map
-    };
     let (expected, mut got) = (by_name(expected), by_name(got));
     for (name, expected) in expected {
-        let mut got = got.remove(&name).unwrap_or_default().into_iter();
+        let mut got = got.remove(name).unwrap_or_default().into_iter();
         let path = format!("{path}[{name}]");
         for expected in expected {
             match got.next() {
                 Some(got) => {
-                    for difference in compare::compare(&expected, &got) {
+                    for difference in compare::compare(expected, got) {
                         let dot = if difference.path.starts_with('[') {
                             ""
                         } else {
@@ -232,19 +231,29 @@ fn lists(path: &str, expected: &[Value], got: &[Value], found: &mut Vec<Found>) 
                         found.push(at(path, difference.expected, difference.got));
                     }
                 }
-                None => found.push(at(path.clone(), Some(expected), None)),
+                None => found.push(at(path.clone(), Some(expected.clone()), None)),
             }
         }
-        found.extend(got.map(|surplus| at(path.clone(), None, Some(surplus))));
+        found.extend(got.map(|surplus| at(path.clone(), None, Some(surplus.clone()))));
     }
     for (name, surplus) in got {
         let path = format!("{path}[{name}]");
         found.extend(
             surplus
                 .into_iter()
-                .map(|surplus| at(path.clone(), None, Some(surplus))),
+                .map(|surplus| at(path.clone(), None, Some(surplus.clone()))),
         );
     }
+}
+
+fn by_name(list: &[Value]) -> BTreeMap<&str, Vec<&Value>> {
+    let mut map: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for resource in list {
+        map.entry(resource_name(resource))
+            .or_default()
+            .push(resource);
+    }
+    map
 }
 
 fn at(path: String, expected: Option<Value>, got: Option<Value>) -> Found {

@@ -20,7 +20,7 @@ pub fn table(results: &[CaseResult]) -> String {
         .fold((0, 0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
     let mut text = String::new();
     for (area, (passed, all)) in areas.into_iter().chain([("total", total)]) {
-        let percent = if all == 0 { 100 } else { passed * 100 / all };
+        let percent = (passed * 100).checked_div(all).unwrap_or(100);
         let _infallible = writeln!(text, "{area:<24} {passed:>5} / {all:<5} {percent:>3} %");
     }
     text

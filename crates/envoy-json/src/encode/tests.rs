@@ -4,7 +4,7 @@ use envoy_types::pb::{
     envoy::config::{
         cluster::v3::{Cluster, cluster::ClusterDiscoveryType},
         core::v3::Metadata,
-        route::v3::{RouteAction, route_action::ClusterSpecifier},
+        route::v3::{ClusterSpecifierPlugin, RouteAction, route_action::ClusterSpecifier},
     },
     google::protobuf::Struct,
 };
@@ -20,8 +20,8 @@ use crate::istio::nds;
 enum Json {
     Leaf(i32),
     Text(String),
-    List(Vec<Json>),
-    Object(Vec<(String, Json)>),
+    List(Vec<Self>),
+    Object(Vec<(String, Self)>),
 }
 
 fn any_json() -> impl Strategy<Value = Json> {
@@ -101,7 +101,8 @@ proptest! {
         let decoded = Cluster::decode(bytes.clone()).unwrap();
         prop_assert_eq!(&decoded.metadata, &one.metadata);
         prop_assert_eq!(decoded.typed_extension_protocol_options.len(), 3);
-        for packed in decoded.typed_extension_protocol_options.values() {
+        for key in ["a", "b", "c"] {
+            let packed = &decoded.typed_extension_protocol_options[key];
             let packed = udpa::TypedStruct::decode(packed.value.as_slice()).unwrap();
             prop_assert_eq!(packed.value.unwrap(), metadata.object(false));
         }
@@ -137,7 +138,7 @@ fn oneof_members_stand_where_their_number_belongs() {
     let action = RouteAction {
         append_x_forwarded_host: true,
         cluster_specifier: Some(ClusterSpecifier::InlineClusterSpecifierPlugin(
-            Default::default(),
+            ClusterSpecifierPlugin::default(),
         )),
         ..RouteAction::default()
     };

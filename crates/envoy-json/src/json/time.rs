@@ -19,8 +19,8 @@ fn decimals(nanos: i32) -> String {
     let nanos = nanos.unsigned_abs();
     match nanos {
         0 => String::new(),
-        _ if nanos % 1_000_000 == 0 => format!(".{:03}", nanos / 1_000_000),
-        _ if nanos % 1000 == 0 => format!(".{:06}", nanos / 1000),
+        _ if nanos.is_multiple_of(1_000_000) => format!(".{:03}", nanos / 1_000_000),
+        _ if nanos.is_multiple_of(1000) => format!(".{:06}", nanos / 1000),
         _ => format!(".{nanos:09}"),
     }
 }

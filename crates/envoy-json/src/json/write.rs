@@ -157,7 +157,7 @@ fn well_known(name: &str, message: &DynamicMessage) -> Option<Value> {
         }
         "Struct" | "ListValue" => {
             let descriptor = message.descriptor().get_field(1)?;
-            value(&*message.get_field(&descriptor), &descriptor.kind())
+            value(&message.get_field(&descriptor), &descriptor.kind())
         }
         "Value" => match message.fields().next() {
             Some((descriptor, field)) => value(field, &descriptor.kind()),
@@ -165,7 +165,7 @@ fn well_known(name: &str, message: &DynamicMessage) -> Option<Value> {
         },
         _ if name.ends_with("Value") => {
             let descriptor = message.descriptor().get_field(1)?;
-            value(&*message.get_field(&descriptor), &descriptor.kind())
+            value(&message.get_field(&descriptor), &descriptor.kind())
         }
         _ => return None,
     })

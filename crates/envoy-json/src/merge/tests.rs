@@ -1,3 +1,5 @@
+#![expect(clippy::needless_pass_by_value, reason = "values are written in place")]
+
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use serde_json::json;
 
