@@ -10,12 +10,26 @@
 //! What it does not do: it builds no snapshots, coalesces no events, terminates no TLS and knows
 //! no Envoy resource beyond its name, its version and its bytes.
 
+mod admission;
+mod ads;
+mod class;
+mod codec;
+mod delivery;
+mod delta;
 mod interest;
+mod nonce;
 mod observer;
+mod offload;
 mod registry;
 mod resource;
+mod server;
+mod service;
 mod set;
 mod settings;
+mod sotw;
+mod status;
+mod stream;
+mod transport;
 pub mod type_url;
 mod world;
 
@@ -26,6 +40,10 @@ pub use registry::{
     XDS_GENERATORS, boxed,
 };
 pub use resource::{Resource, Source, Version};
+pub use server::Server;
+pub use service::AdsService;
 pub use set::{Diff, ResourceSet};
 pub use settings::{Settings, Transport};
-pub use world::{Change, Generator, Merge, Peer, Report, Touched, World};
+pub use status::{StreamStatus, SubscriptionStatus};
+pub use transport::serve;
+pub use world::{Change, Generator, Peer, Report, Touched, World};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Source, Version};
+use crate::Resource;
 
 /// Hears what happens. Every method does nothing unless overridden, is called from the task of the
 /// stream concerned, and must return quickly.
@@ -143,7 +143,7 @@ pub struct Rejected<'a> {
     pub code: i32,
     /// The message in the rejection.
     pub message: &'a str,
-    /// The resources that are held back from now on because of it: their names, versions and the
-    /// objects that they were built from. Empty while the cause is still being looked for.
-    pub resources: &'a [(Arc<str>, Version, Arc<[Source]>)],
+    /// The resources that are held back from now on because of it. Empty while the cause is still
+    /// being looked for.
+    pub held_back: &'a [Arc<Resource>],
 }

@@ -60,6 +60,8 @@ pub struct Resource {
     aliases: Arc<[Arc<str>]>,
     sources: Arc<[Source]>,
     warms: Option<Arc<str>>,
+    /// Whether the body is here; otherwise a client stated that it has this version.
+    complete: bool,
 }
 
 impl Resource {
@@ -74,6 +76,7 @@ impl Resource {
             aliases: Arc::default(),
             sources: Arc::default(),
             warms: None,
+            complete: true,
         }
     }
 
@@ -133,6 +136,11 @@ impl Resource {
         &self.sources
     }
 
+    /// Returns whether it can be sent.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// Returns the name of the resource that a client waits for after it received this one.
     pub fn warmed(&self) -> &Arc<str> {
         self.warms.as_ref().unwrap_or(&self.name)
@@ -142,7 +150,7 @@ impl Resource {
 /// Equality of name and content; sources do not reach the client and do not count.
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
-        self.version == other.version && self.name == other.name && self.aliases == other.aliases
+        self.version == other.version && self.name == other.name
     }
 }
 

@@ -22,7 +22,9 @@ pub struct ResourceSet {
     resources: Box<[Arc<Resource>]>,
     fingerprint: u64,
     bytes: usize,
-    diffs: Mutex<Vec<(Weak<ResourceSet>, Arc<Diff>)>>,
+    /// Whether any resource has aliases.
+    aliased: bool,
+    diffs: Mutex<Vec<(Weak<Self>, Arc<Diff>)>>,
 }
 
 impl ResourceSet {
@@ -35,13 +37,11 @@ impl ResourceSet {
         self.resources.get(found)
     }
 
-    /// Returns whether a resource has `name` as its name or as an alias.
-    pub fn answers(&self, name: &str) -> bool {
-        self.get(name).is_some()
-            || self
-                .resources
-                .iter()
-                .any(|r| r.aliases().iter().any(|alias| &**alias == name))
+    /// Returns the resource that has `name` as its name or, failing that, as an alias.
+    pub fn find(&self, name: &str) -> Option<&Arc<Resource>> {
+        let aliased = |r: &&Arc<Resource>| r.aliases().iter().any(|alias| &**alias == name);
+        self.get(name)
+            .or_else(|| self.resources.iter().filter(|_| self.aliased).find(aliased))
     }
 
     /// Iterates in order of names.
@@ -137,7 +137,7 @@ impl ResourceSet {
 
 impl Default for ResourceSet {
     fn default() -> Self {
-        Self::from_iter(std::iter::empty::<Arc<Resource>>())
+        std::iter::empty::<Arc<Resource>>().collect()
     }
 }
 
@@ -159,13 +159,13 @@ impl FromIterator<Arc<Resource>> for ResourceSet {
             hasher.update(resource.name().as_bytes());
             hasher.update(&[0xff]);
             hasher.update(&resource.version().as_u64().to_le_bytes());
-            for alias in resource.aliases().iter() {
-                hasher.update(alias.as_bytes());
-                hasher.update(&[0xfe]);
-            }
             bytes += resource.body().len();
         }
+        let aliased = resources
+            .iter()
+            .any(|resource| !resource.aliases().is_empty());
         Self {
+            aliased,
             resources: resources.into_boxed_slice(),
             fingerprint: hasher.digest(),
             bytes,
@@ -231,6 +231,15 @@ impl Diff {
     /// Iterates over everything that has to be sent: added, then changed.
     pub fn upserts(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.added.iter().chain(self.changed.iter())
+    }
+
+    /// Returns whether the resource called `name` has to be sent.
+    pub(crate) fn upserts_name(&self, name: &str) -> bool {
+        let has = |list: &[Arc<Resource>]| {
+            list.binary_search_by(|probe| (**probe.name()).cmp(name))
+                .is_ok()
+        };
+        has(&self.added) || has(&self.changed)
     }
 
     /// Returns whether both sets are equal.

@@ -22,7 +22,7 @@ pub trait World: Sized + Send + Sync + 'static {
     /// the class, never the client.
     type Class: Eq + Hash + Send + Sync + 'static;
     /// What changed from one published snapshot to the next.
-    type Update: Merge + Send + Sync + 'static;
+    type Update: Send + Sync + 'static;
 
     /// Decides whether a node may connect, from the first request of its stream.
     ///
@@ -58,11 +58,16 @@ pub trait World: Sized + Send + Sync + 'static {
     /// of a client tells which state of the world it has. No `/` and no spaces.
     fn root(&self, snapshot: &Self::Snapshot) -> Arc<str>;
 
-    /// Handles a request for a type that is only ever reported to the server (health of a
-    /// workload). Return `true` when it was one: then it is neither subscribed to nor answered.
-    fn report(&self, client: &Self::Client, report: &Report<'_>) -> bool {
-        let _ = (client, report);
+    /// Returns whether requests of this type only report something to the server (the health of a
+    /// workload): they are neither subscribed to nor answered.
+    fn is_report(&self, type_url: &str) -> bool {
+        let _ = type_url;
         false
+    }
+
+    /// Takes in a report of an admitted client.
+    fn report(&self, client: &Self::Client, report: &Report<'_>) {
+        let _ = (client, report);
     }
 }
 
@@ -94,14 +99,6 @@ impl<W: World> fmt::Debug for Change<'_, W> {
     }
 }
 
-/// Values that can be combined into one that stands for both.
-///
-/// Merging is associative, and merging a value with itself changes nothing.
-pub trait Merge {
-    /// Takes `newer` in.
-    fn merge(&mut self, newer: Self);
-}
-
 /// Which resources of one type a change can touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Touched {
@@ -115,15 +112,17 @@ pub enum Touched {
     Everything,
 }
 
-impl Merge for Touched {
-    fn merge(&mut self, newer: Self) {
-        *self = match (std::mem::take(self), newer) {
+impl Touched {
+    /// Returns what two changes can touch together.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        match (self, other) {
             (Self::Everything, _) | (_, Self::Everything) => Self::Everything,
             (Self::Nothing, other) | (other, Self::Nothing) => other,
             (Self::Named(a), Self::Named(b)) => {
                 Self::Named(a.iter().chain(b.iter()).cloned().collect())
             }
-        };
+        }
     }
 }
 
@@ -184,9 +183,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(mut older: Touched, newer: Touched, expected: &Touched) {
-        older.merge(newer);
-        assert_eq!(&older, expected);
+    fn check(older: Touched, newer: Touched, expected: &Touched) {
+        assert_eq!(&older.merge(newer), expected);
     }
 
     #[test]

@@ -1,0 +1,335 @@
+//! The wire form of responses.
+//!
+//! Resources are encoded once, when they are built. Here their bytes go straight into the buffer of
+//! the transport: no `Any` is boxed, no message is built to be serialised again.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+use crate::ads::Response;
+use crate::delivery::Cargo;
+use crate::observer::Protocol;
+use crate::{Diff, Resource};
+
+/// What a stream costs at rest, in bytes, for each direction. A buffer grows for the message at
+/// hand and is given away with it.
+const BUFFER: usize = 1024;
+/// From which size on encoded messages are handed to the transport without waiting for more.
+const YIELD: usize = 32 * 1024;
+
+// Field numbers of `google.protobuf.Any`.
+const ANY_TYPE_URL: u32 = 1;
+const ANY_VALUE: u32 = 2;
+// Field numbers of `envoy.service.discovery.v3.Resource`.
+const RESOURCE_VERSION: u32 = 1;
+const RESOURCE_RESOURCE: u32 = 2;
+const RESOURCE_NAME: u32 = 3;
+const RESOURCE_ALIASES: u32 = 4;
+// Field numbers that `DiscoveryResponse` and `DeltaDiscoveryResponse` have in common.
+const RESPONSE_VERSION: u32 = 1;
+const RESPONSE_RESOURCES: u32 = 2;
+const RESPONSE_TYPE_URL: u32 = 4;
+const RESPONSE_NONCE: u32 = 5;
+// Field number of `DeltaDiscoveryResponse` only.
+const RESPONSE_REMOVED: u32 = 6;
+
+/// Encodes [`Response`]s of one protocol and decodes the requests `R` that belong to it.
+#[derive(Debug)]
+pub(crate) struct AdsCodec<R> {
+    protocol: Protocol,
+    request: PhantomData<R>,
+}
+
+impl<R> AdsCodec<R> {
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            request: PhantomData,
+        }
+    }
+}
+
+impl<R: Message + Default + 'static> Codec for AdsCodec<R> {
+    type Encode = Response;
+    type Decode = R;
+    type Encoder = AdsEncoder;
+    type Decoder = AdsDecoder<R>;
+
+    fn encoder(&mut self) -> AdsEncoder {
+        AdsEncoder {
+            protocol: self.protocol,
+        }
+    }
+
+    fn decoder(&mut self) -> AdsDecoder<R> {
+        AdsDecoder {
+            request: PhantomData,
+        }
+    }
+}
+
+/// Writes responses.
+#[derive(Debug)]
+pub(crate) struct AdsEncoder {
+    protocol: Protocol,
+}
+
+impl Encoder for AdsEncoder {
+    type Item = Response;
+    type Error = Status;
+
+    fn encode(&mut self, response: Response, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.reserve(encoded_len(self.protocol, &response));
+        encode(self.protocol, &response, to);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD)
+    }
+}
+
+/// Reads requests.
+#[derive(Debug)]
+pub(crate) struct AdsDecoder<R> {
+    request: PhantomData<R>,
+}
+
+impl<R: Message + Default + 'static> Decoder for AdsDecoder<R> {
+    type Item = R;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<R>, Status> {
+        if !from.has_remaining() {
+            return Ok(Some(R::default()));
+        }
+        R::decode(from)
+            .map(Some)
+            .map_err(|error| Status::invalid_argument(format!("undecodable request: {error}")))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD)
+    }
+}
+
+/// The length of a field with this content, absent when empty.
+fn field_len(tag: u32, len: usize) -> usize {
+    if len == 0 { 0 } else { always_len(tag, len) }
+}
+
+fn always_len(tag: u32, len: usize) -> usize {
+    key_len(tag) + encoded_len_varint(len as u64) + len
+}
+
+fn put_head(tag: u32, len: usize, to: &mut impl BufMut) {
+    encode_key(tag, WireType::LengthDelimited, to);
+    encode_varint(len as u64, to);
+}
+
+fn put(tag: u32, bytes: &[u8], to: &mut impl BufMut) {
+    if !bytes.is_empty() {
+        put_head(tag, bytes.len(), to);
+        to.put_slice(bytes);
+    }
+}
+
+fn any_len(type_url: &str, resource: &Resource) -> usize {
+    field_len(ANY_TYPE_URL, type_url.len()) + field_len(ANY_VALUE, resource.body().len())
+}
+
+fn put_any(type_url: &str, resource: &Resource, to: &mut impl BufMut) {
+    put(ANY_TYPE_URL, type_url.as_bytes(), to);
+    put(ANY_VALUE, resource.body(), to);
+}
+
+fn resource_len(type_url: &str, resource: &Resource, version: &str) -> usize {
+    let aliases = resource
+        .aliases()
+        .iter()
+        .map(|alias| always_len(RESOURCE_ALIASES, alias.len()));
+    field_len(RESOURCE_VERSION, version.len())
+        + always_len(RESOURCE_RESOURCE, any_len(type_url, resource))
+        + field_len(RESOURCE_NAME, resource.name().len())
+        + aliases.sum::<usize>()
+}
+
+/// The resources and the removals of a response, as its protocol states them.
+fn contents(
+    response: &Response,
+) -> (
+    impl Iterator<Item = &Arc<Resource>>,
+    impl Iterator<Item = &Arc<str>>,
+) {
+    let (whole, part): (_, Option<&Diff>) = match &response.cargo {
+        Cargo::Whole(set) => (Some(set.iter()), None),
+        Cargo::Part(diff) => (None, Some(diff)),
+    };
+    let upserts = part.into_iter().flat_map(Diff::upserts);
+    let removed = part.into_iter().flat_map(|diff| diff.removed.iter());
+    (whole.into_iter().flatten().chain(upserts), removed)
+}
+
+fn encoded_len(protocol: Protocol, response: &Response) -> usize {
+    let (resources, removed) = contents(response);
+    let type_url = &*response.type_url;
+    let common = field_len(RESPONSE_VERSION, response.root.len())
+        + field_len(RESPONSE_TYPE_URL, type_url.len())
+        + field_len(RESPONSE_NONCE, response.nonce.0.len());
+    let resources = resources.map(|resource| {
+        let len = match protocol {
+            Protocol::Sotw => any_len(type_url, resource),
+            Protocol::Delta => resource_len(type_url, resource, &resource.version().to_string()),
+        };
+        always_len(RESPONSE_RESOURCES, len)
+    });
+    let removed = removed
+        .filter(|_| protocol == Protocol::Delta)
+        .map(|name| always_len(RESPONSE_REMOVED, name.len()));
+    common + resources.sum::<usize>() + removed.sum::<usize>()
+}
+
+fn encode(protocol: Protocol, response: &Response, to: &mut impl BufMut) {
+    let (resources, removed) = contents(response);
+    let type_url = &*response.type_url;
+    put(RESPONSE_VERSION, response.root.as_bytes(), to);
+    for resource in resources {
+        match protocol {
+            Protocol::Sotw => {
+                put_head(RESPONSE_RESOURCES, any_len(type_url, resource), to);
+                put_any(type_url, resource, to);
+            }
+            Protocol::Delta => {
+                let version = resource.version().to_string();
+                put_head(
+                    RESPONSE_RESOURCES,
+                    resource_len(type_url, resource, &version),
+                    to,
+                );
+                put(RESOURCE_VERSION, version.as_bytes(), to);
+                put_head(RESOURCE_RESOURCE, any_len(type_url, resource), to);
+                put_any(type_url, resource, to);
+                put(RESOURCE_NAME, resource.name().as_bytes(), to);
+                for alias in resource.aliases().iter() {
+                    put_head(RESOURCE_ALIASES, alias.len(), to);
+                    to.put_slice(alias.as_bytes());
+                }
+            }
+        }
+    }
+    put(RESPONSE_TYPE_URL, type_url.as_bytes(), to);
+    put(RESPONSE_NONCE, response.nonce.0.as_bytes(), to);
+    if protocol == Protocol::Delta {
+        for name in removed {
+            put_head(RESPONSE_REMOVED, name.len(), to);
+            to.put_slice(name.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::service::discovery::v3 as discovery;
+    use envoy_types::pb::google::protobuf::Any;
+
+    use super::*;
+    use crate::ResourceSet;
+    use crate::nonce::Nonce;
+
+    fn resources() -> Vec<Resource> {
+        vec![
+            Resource::new("a", vec![7; 300]).with_aliases(vec!["x".into(), "".into()]),
+            Resource::new("b", Vec::new()),
+            Resource::new("", vec![1]),
+        ]
+    }
+
+    fn response(cargo: Cargo) -> Response {
+        Response {
+            type_url: "example.org/T".into(),
+            nonce: Nonce("n".into()),
+            root: "r".into(),
+            cargo,
+            requested: true,
+        }
+    }
+
+    fn any(resource: &Resource) -> Any {
+        Any {
+            type_url: "example.org/T".to_owned(),
+            value: resource.body().to_vec(),
+        }
+    }
+
+    /// What is written is what the generated code would write, and reads back as that.
+    #[track_caller]
+    fn check<M: Message + Default + PartialEq + std::fmt::Debug>(
+        protocol: Protocol,
+        cargo: Cargo,
+        expected: &M,
+    ) {
+        let response = response(cargo);
+        let mut bytes = Vec::new();
+        encode(protocol, &response, &mut bytes);
+        assert_eq!(
+            bytes.len(),
+            encoded_len(protocol, &response),
+            "announced length"
+        );
+        assert_eq!(&M::decode(&*bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn sotw_responses_are_read_back() {
+        let set: Arc<ResourceSet> = Arc::new(resources().into_iter().collect());
+        let expected = discovery::DiscoveryResponse {
+            version_info: "r".to_owned(),
+            resources: set.iter().map(|r| any(r)).collect(),
+            type_url: "example.org/T".to_owned(),
+            nonce: "n".to_owned(),
+            ..Default::default()
+        };
+        check(Protocol::Sotw, Cargo::Whole(set), &expected);
+    }
+
+    #[test]
+    fn delta_responses_are_read_back() {
+        let upserts: Vec<Arc<Resource>> = resources().into_iter().map(Arc::new).collect();
+        let expected = discovery::DeltaDiscoveryResponse {
+            system_version_info: "r".to_owned(),
+            resources: upserts
+                .iter()
+                .map(|r| discovery::Resource {
+                    name: r.name().to_string(),
+                    version: r.version().to_string(),
+                    resource: Some(any(r)),
+                    aliases: r.aliases().iter().map(ToString::to_string).collect(),
+                    ..Default::default()
+                })
+                .collect(),
+            type_url: "example.org/T".to_owned(),
+            nonce: "n".to_owned(),
+            removed_resources: vec!["gone".to_owned(), "lost".to_owned()],
+            ..Default::default()
+        };
+        let removed = vec!["gone".into(), "lost".into()].into();
+        let diff = Arc::new(Diff {
+            added: upserts.into(),
+            changed: Box::default(),
+            removed,
+        });
+        check(Protocol::Delta, Cargo::Part(Arc::clone(&diff)), &expected);
+        let empty = discovery::DeltaDiscoveryResponse {
+            resources: Vec::new(),
+            removed_resources: Vec::new(),
+            ..expected
+        };
+        check(Protocol::Delta, Cargo::Part(Arc::default()), &empty);
+    }
+}

@@ -1,0 +1,34 @@
+//! The one way to CPU work.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tokio::sync::oneshot;
+
+/// The work panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the work panicked")]
+pub(crate) struct Panicked;
+
+/// Runs `work` on the pool for CPU work and returns its result without blocking the task.
+pub(crate) async fn offload<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Panicked> {
+    let (sender, receiver) = oneshot::channel();
+    rayon::spawn(move || {
+        // Nobody waits any more when the stream has ended meanwhile.
+        drop(sender.send(catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked)));
+    });
+    receiver.await.unwrap_or(Err(Panicked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_error() {
+        assert_eq!(offload(|| 1).await, Ok(1));
+        let bad = || assert!(Panicked.to_string().is_empty(), "on purpose");
+        assert_eq!(offload(bad).await, Err(Panicked));
+    }
+}

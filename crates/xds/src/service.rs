@@ -1,0 +1,230 @@
+//! The gRPC service.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::transport::server::TcpConnectInfo;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::admission::Turn;
+use crate::codec::AdsCodec;
+use crate::server::Hub;
+use crate::stream::{self, Request as DiscoveryMessage, not_ready};
+use crate::{Peer, Transport, World, ads};
+
+/// Responses that wait for the transport to take them, for each stream. One: the next is composed
+/// when the client has taken the one before.
+const RESPONSES_IN_FLIGHT: usize = 1;
+
+/// The aggregated discovery service, for a transport such as [`serve`](crate::serve) or any other
+/// that speaks HTTP/2 to a `tower` service.
+pub struct AdsService<W: World> {
+    hub: Arc<Hub<W>>,
+    receive_bytes: usize,
+}
+
+/// Who is at the other end of a connection. Transports put it into the extensions of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote(pub(crate) Option<SocketAddr>);
+
+/// Cancelled when a connection has to go. Transports put it into the extensions of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Goodbye(pub(crate) CancellationToken);
+
+impl<W: World> AdsService<W> {
+    pub(crate) fn new(hub: Arc<Hub<W>>) -> Self {
+        Self {
+            hub,
+            receive_bytes: Transport::default().receive_bytes,
+        }
+    }
+
+    /// Sets the largest request that is accepted, in bytes.
+    #[must_use]
+    pub fn receive_bytes(mut self, bytes: usize) -> Self {
+        self.receive_bytes = bytes;
+        self
+    }
+
+    async fn call<R: DiscoveryMessage>(self, request: http::Request<Body>) -> http::Response<Body> {
+        let compress = self.hub.settings.compress;
+        let mut grpc = Grpc::new(AdsCodec::<R>::new(R::PROTOCOL))
+            .max_decoding_message_size(self.receive_bytes)
+            .accept_compressed(CompressionEncoding::Gzip);
+        if compress {
+            grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+        }
+        grpc.streaming(Streams { hub: self.hub }, request).await
+    }
+}
+
+impl<W: World> Clone for AdsService<W> {
+    fn clone(&self) -> Self {
+        Self {
+            hub: Arc::clone(&self.hub),
+            receive_bytes: self.receive_bytes,
+        }
+    }
+}
+
+impl<W: World> fmt::Debug for AdsService<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdsService")
+            .field("hub", &self.hub)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: World> NamedService for AdsService<W> {
+    const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+}
+
+impl<W: World> Service<http::Request<Body>> for AdsService<W> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move {
+            let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+            Ok(match method {
+                "StreamAggregatedResources" => Self::call::<DiscoveryRequest>(this, request).await,
+                "DeltaAggregatedResources" => {
+                    Self::call::<DeltaDiscoveryRequest>(this, request).await
+                }
+                _ => Status::unimplemented("unknown method").into_http(),
+            })
+        })
+    }
+}
+
+/// Starts streams.
+struct Streams<W: World> {
+    hub: Arc<Hub<W>>,
+}
+
+impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W> {
+    type Response = ads::Response;
+    type ResponseStream = Outgoing;
+    type Future = BoxFuture<Response<Outgoing>, Status>;
+
+    fn call(&mut self, request: Request<Streaming<R>>) -> Self::Future {
+        let hub = Arc::clone(&self.hub);
+        Box::pin(async move {
+            let admitted = admit(&hub).await;
+            if let Err(status) = &admitted {
+                hub.observer.refused(status);
+            }
+            admitted?;
+            let goodbye = request.extensions().get::<Goodbye>().cloned();
+            let (metadata, extensions, requests) = request.into_parts();
+            let address = match extensions.get::<Remote>() {
+                Some(Remote(address)) => *address,
+                None => extensions
+                    .get::<TcpConnectInfo>()
+                    .and_then(TcpConnectInfo::remote_addr),
+            };
+            let peer = Peer {
+                address,
+                metadata,
+                extensions,
+            };
+            let (sender, receiver) = mpsc::channel(RESPONSES_IN_FLIGHT);
+            let leave = async move {
+                match goodbye {
+                    Some(Goodbye(token)) => token.cancelled_owned().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let task = Box::pin(stream::serve(hub, peer, requests, sender, leave));
+            Ok(Response::new(Outgoing {
+                task: Some(task),
+                receiver,
+            }))
+        })
+    }
+}
+
+/// Waits for the turn of a new stream.
+async fn admit<W: World>(hub: &Hub<W>) -> Result<(), Status> {
+    if hub.current().is_none() {
+        return Err(not_ready());
+    }
+    let turn = hub.admission.lock().on_stream(Instant::now().into_std());
+    match turn {
+        Turn::Now => Ok(()),
+        Turn::At(turn) => {
+            tokio::time::sleep_until(turn.into()).await;
+            Ok(())
+        }
+        Turn::Refused => {
+            tracing::warn!("stream refused: too many start at once");
+            Err(Status::resource_exhausted("too many streams start at once"))
+        }
+        Turn::Closed => Err(Status::unavailable("the server is going")),
+    }
+}
+
+/// The responses of one stream.
+///
+/// It carries the task that makes them: polled when the transport wants more, dropped with the
+/// stream. So a client that does not read is not worked for, and nothing is left behind.
+pub(crate) struct Outgoing {
+    task: Option<BoxFuture<(), Status>>,
+    receiver: mpsc::Receiver<ads::Response>,
+}
+
+impl futures::Stream for Outgoing {
+    type Item = Result<ads::Response, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let ended = match &mut self.task {
+            None => Poll::Ready(Ok(())),
+            Some(task) => task.as_mut().poll(context),
+        };
+        if ended.is_ready() {
+            self.task = None;
+        }
+        match self.receiver.poll_recv(context) {
+            Poll::Ready(Some(response)) => {
+                // The result of an ended task is not lost: without a task left it is Ok, and an
+                // error closes the stream only after what was said before.
+                if let Poll::Ready(Err(status)) = ended {
+                    self.task = Some(Box::pin(std::future::ready(Err(status))));
+                }
+                Poll::Ready(Some(Ok(response)))
+            }
+            Poll::Ready(None) => match ended {
+                Poll::Ready(Err(status)) => Poll::Ready(Some(Err(status))),
+                Poll::Ready(Ok(())) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            },
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing")
+            .field("running", &self.task.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,233 @@
+//! Clients that misbehave, and a good one that must not notice.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tonic::Code;
+use xds::{Settings, Transport};
+
+use crate::fake::{Shop, Sotw, node};
+use crate::shelf::{CDS, EDS, HEALTH, LDS};
+
+async fn good(shop: &Shop) -> Sotw {
+    let mut client = shop.sotw("good").await;
+    client.ask(CDS, &[], "").await;
+    let nonce = client.expect(CDS, &["a1"]).await;
+    client.ask(CDS, &[], &nonce).await;
+    client
+}
+
+async fn check_good(shop: &mut Shop, client: &mut Sotw) {
+    shop.edit(&[(CDS, "a", Some("a2"))]);
+    let nonce = client.expect(CDS, &["a2"]).await;
+    client.ask(CDS, &[], &nonce).await;
+}
+
+#[tokio::test]
+async fn a_first_request_without_node_is_refused() {
+    let shop = Shop::open(&[(CDS, "a", "a1")]).await;
+    let mut client = shop.sotw("").await;
+    client.ask(CDS, &[], "").await;
+    let status = client.end().await;
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::InvalidArgument, "missing node information")
+    );
+    assert_eq!(shop.log.lines(), ["refused InvalidArgument"]);
+}
+
+#[tokio::test]
+async fn a_second_node_is_ignored() {
+    let shop = Shop::open(&[(CDS, "a", "a1"), (LDS, "l", "l1")]).await;
+    let mut client = good(&shop).await;
+    let request = DiscoveryRequest {
+        type_url: LDS.to_owned(),
+        node: Some(node("nobody")),
+        ..DiscoveryRequest::default()
+    };
+    client.send(request).await;
+    client.expect(LDS, &["l1"]).await;
+    assert_eq!(&*shop.server.streams()[0].info.node, "good");
+}
+
+#[tokio::test]
+async fn the_world_decides_who_comes_in() {
+    let shop = Shop::open(&[(CDS, "a", "a1")]).await;
+    let mut client = shop.sotw("nobody").await;
+    client.ask(CDS, &[], "").await;
+    assert_eq!(client.end().await.code(), Code::PermissionDenied);
+    assert!(shop.server.streams().is_empty());
+}
+
+#[tokio::test]
+async fn reports_are_not_answered() {
+    let shop = Shop::open(&[(CDS, "a", "a1")]).await;
+    let mut client = shop.sotw("one").await;
+    let early = DiscoveryRequest {
+        type_url: HEALTH.to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    client.requests.send(early).await.unwrap();
+    client.ask(CDS, &[], "").await;
+    client.expect(CDS, &["a1"]).await;
+    client.ask(HEALTH, &[], "").await;
+    client.silent().await;
+}
+
+#[tokio::test]
+async fn before_the_first_publication_streams_are_refused() {
+    let mut shop = Shop::open(&[]).await;
+    let requests = futures::stream::pending::<DiscoveryRequest>();
+    let mut client = envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient::new(shop.channel().await);
+    let status = client
+        .stream_aggregated_resources(requests)
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    shop.edit(&[(CDS, "a", Some("a1"))]);
+    good(&shop).await;
+}
+
+#[tokio::test]
+async fn garbage_harms_nobody_else() {
+    let mut shop = Shop::open(&[(CDS, "a", "a1")]).await;
+    let mut client = good(&shop).await;
+    let mut raw = TcpStream::connect(shop.address).await.unwrap();
+    raw.write_all(&[0x16; 4096]).await.unwrap();
+    let mut preface = TcpStream::connect(shop.address).await.unwrap();
+    preface
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    preface.write_all(&[0xff; 4096]).await.ok();
+    // A half-open connection that never says anything.
+    let _silent = TcpStream::connect(shop.address).await.unwrap();
+    check_good(&mut shop, &mut client).await;
+}
+
+#[tokio::test]
+async fn an_undecodable_request_ends_its_stream_only() {
+    let mut shop = Shop::open(&[(CDS, "a", "a1")]).await;
+    let mut client = good(&shop).await;
+    let mut bad = tonic::client::Grpc::new(shop.channel().await);
+    bad.ready().await.unwrap();
+    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+    // Another message: a string where the server expects a node.
+    let request = envoy_types::pb::envoy::service::discovery::v3::ResourceLocator {
+        name: "x".to_owned(),
+        dynamic_parameters: [("\u{1}".to_owned(), "y".to_owned())].into(),
+    };
+    let codec = tonic_prost::ProstCodec::<_, DiscoveryRequest>::default();
+    let call = bad
+        .streaming(
+            tonic::Request::new(futures::stream::iter([request])),
+            path.parse().unwrap(),
+            codec,
+        )
+        .await;
+    let status = match call {
+        Err(status) => status,
+        Ok(mut response) => response.get_mut().message().await.unwrap_err(),
+    };
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    check_good(&mut shop, &mut client).await;
+}
+
+#[tokio::test]
+async fn endless_rejection_comes_to_rest() {
+    let texts: Vec<(&str, String)> = (0..50).map(|n| (CDS, format!("c{n}"))).collect();
+    let mut texts: Vec<_> = texts.iter().map(|(t, n)| (*t, &**n, "a1@bad")).collect();
+    texts.push((CDS, "a", "a1"));
+    let mut shop = Shop::open(&texts).await;
+    let mut client = good(&shop).await;
+    let mut bad = shop.delta("bad").await;
+    bad.ask(CDS, &[], &[]).await;
+    let mut responses = 0;
+    while let Ok(response) =
+        tokio::time::timeout(Duration::from_millis(300), bad.responses.message()).await
+    {
+        responses += 1;
+        bad.reject(CDS, &response.unwrap().unwrap().nonce, "no")
+            .await;
+    }
+    assert!(responses < 110, "{responses} responses");
+    check_good(&mut shop, &mut client).await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_delays_nobody() {
+    let big = "x".repeat(200_000);
+    let mut settings = Settings::default();
+    settings.concurrent_pushes = 1;
+    let texts = [(CDS, "a", "a1"), (LDS, "l", &*big)];
+    let mut shop = Shop::open_with(&texts, settings, Transport::default()).await;
+    let mut client = good(&shop).await;
+    let mut lazy = shop.sotw("lazy").await;
+    lazy.ask(LDS, &[], "").await;
+    for round in 0..50 {
+        let text = format!("{round}{big}");
+        shop.edit(&[(LDS, "l", Some(&text))]);
+        tokio::task::yield_now().await;
+    }
+    check_good(&mut shop, &mut client).await;
+    // What it did not take was merged, not queued.
+    assert!(
+        shop.log.count("sent lazy") < 10,
+        "{}",
+        shop.log.count("sent lazy")
+    );
+}
+
+#[tokio::test]
+async fn a_reset_in_the_middle_leaves_nothing_behind() {
+    let big = "x".repeat(2_000_000);
+    let mut shop = Shop::open(&[(CDS, "a", "a1"), (LDS, "l", &big)]).await;
+    let mut client = good(&shop).await;
+    let mut hasty = shop.sotw("hasty").await;
+    hasty.ask(LDS, &[], "").await;
+    shop.until("sent", |log| log.count("sent hasty") == 1).await;
+    drop(hasty);
+    shop.until("gone", |log| log.count("disconnected hasty") == 1)
+        .await;
+    assert_eq!(shop.server.streams().len(), 1);
+    assert_eq!(shop.log.count("failed"), 0, "{:?}", shop.log.lines());
+    check_good(&mut shop, &mut client).await;
+}
+
+#[tokio::test]
+async fn too_many_names_end_the_stream() {
+    let mut settings = Settings::default();
+    settings.names_per_type = 10_000;
+    let mut shop = Shop::open_with(&[(CDS, "a", "a1")], settings, Transport::default()).await;
+    let mut client = good(&shop).await;
+    let mut greedy = shop.sotw("greedy").await;
+    let names: Vec<String> = (0..10_001).map(|n| format!("name-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    greedy.ask(EDS, &names[..10_000], "").await;
+    greedy.silent().await;
+    greedy.ask(EDS, &names, "").await;
+    assert_eq!(greedy.end().await.code(), Code::ResourceExhausted);
+    check_good(&mut shop, &mut client).await;
+}
+
+#[tokio::test]
+async fn too_many_types_end_the_stream() {
+    let shop = Shop::open(&[(CDS, "a", "a1")]).await;
+    let mut greedy = shop.sotw("greedy").await;
+    for number in 0..65 {
+        greedy.ask(&format!("example.org/{number}"), &[], "").await;
+    }
+    assert_eq!(greedy.end().await.code(), Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn too_large_a_request_ends_its_stream() {
+    let mut transport = Transport::default();
+    transport.receive_bytes = 10_000;
+    let shop = Shop::open_with(&[(CDS, "a", "a1")], Settings::default(), transport).await;
+    let mut client = shop.sotw("one").await;
+    client.ask(CDS, &[&"x".repeat(20_000)], "").await;
+    assert_eq!(client.end().await.code(), Code::OutOfRange);
+}

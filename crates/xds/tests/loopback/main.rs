@@ -1,0 +1,13 @@
+//! The server over real gRPC on loopback, with scripted clients of both protocols.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper that fails fails its test"
+)]
+
+mod bad_clients;
+mod delta;
+mod fake;
+mod shelf;
+mod sotw;
+mod transport;
