@@ -171,4 +171,10 @@ features! {
     "COMPLIANCE_POLICY" compliance_policy: String = String::new();
     /// Tunnels are preferred to mutual TLS where both are possible.
     "PILOT_PREFER_SENDING_HBONE" prefer_sending_hbone: bool = false;
+    /// Host names of routes get an absolute form with a trailing dot.
+    "PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN" absolute_fqdn_vhost_domain: bool = true;
+    /// Mirrored requests keep their host as it is.
+    "DISABLE_SHADOW_HOST_SUFFIX" disable_shadow_host_suffix: bool = true;
+    /// Services may ask for persistent sessions by label.
+    "PILOT_ENABLE_PERSISTENT_SESSION_FILTER" persistent_session: bool = false;
 }

@@ -17,6 +17,9 @@ use crate::{
 /// Cloning is cheap; the next state shares everything that did not change.
 #[derive(Clone, Default, Debug)]
 pub struct MeshState {
+    /// Short id of this state of the configuration, for nonces and queries; opaque, without `/`
+    /// and spaces, empty when nobody names states.
+    pub root: Arc<str>,
     /// Mesh configuration with defaults applied.
     pub mesh: Arc<api::MeshConfig>,
     /// Networks and their gateways, as configured.

@@ -1,0 +1,19 @@
+//! Services that the mesh configuration refers to (extension providers, key sets).
+
+use std::sync::Arc;
+
+use model::Service;
+use pushctx::PushContext;
+
+/// Finds the service that `host` or `namespace/host` means. A bare host must exist in exactly one
+/// namespace.
+pub(crate) fn service<'a>(context: &'a PushContext, name: &str) -> Option<&'a Arc<Service>> {
+    match name.split_once('/') {
+        Some((namespace, host)) => context.services().by_host(host)?.get(namespace),
+        None => {
+            let mut found = context.services().by_host(name)?.values();
+            let only = found.next()?;
+            found.next().is_none().then_some(only)
+        }
+    }
+}

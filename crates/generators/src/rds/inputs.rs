@@ -1,0 +1,347 @@
+//! Everything that a sidecar's route configuration is built from.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use model::{AddressView, ConfigKey, Kind, Labels, Protocol, Service, api, fingerprint};
+use pushctx::{ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService};
+
+use super::name::RouteName;
+use crate::{
+    names,
+    route::{self, SessionLabels},
+};
+
+/// What happens to hosts that nobody knows (routes §8).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Unknown {
+    /// Forwarded to this cluster.
+    Allow(String),
+    /// Resolved by name.
+    DynamicDns,
+    /// Answered with 502.
+    Block,
+}
+
+/// The facts of a class and the mesh that routes depend on.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent settings of the mesh and proxy"
+)]
+pub(crate) struct ClientView {
+    /// The proxy's namespace.
+    pub namespace: Arc<str>,
+    /// The proxy's DNS domain.
+    pub domain: String,
+    /// Labels of the workload; empty when no rule looks at them.
+    pub labels: Labels,
+    /// Which addresses of services it uses.
+    pub addresses: AddressView,
+    /// What happens to unknown hosts.
+    pub unknown: Unknown,
+    /// Requests carry their attempt count.
+    pub attempt_count: bool,
+    /// Rewrites and passed-through requests carry `x-forwarded-host`.
+    pub forwarded_host: bool,
+    /// The mesh's default retries.
+    pub retries: Option<api::common::HttpRetry>,
+    /// Host names get an absolute form.
+    pub absolute_names: bool,
+    /// Mirrors keep the host as it is.
+    pub plain_shadow_host: bool,
+    /// Labels that ask for persistent sessions.
+    pub session: Option<SessionLabels>,
+}
+
+impl ClientView {
+    /// Reads the facts off a class and the snapshot.
+    pub(crate) fn of(context: &PushContext, class: &ProxyClass) -> Self {
+        let features = context.features();
+        let headers = crate::proxy_config::of(context, class)
+            .proxy_headers
+            .as_ref();
+        let policy = &class.scope.outbound_policy;
+        let unknown = match policy.mode {
+            api::sidecar::OutboundTrafficMode::AllowAny => {
+                Unknown::Allow(match policy.egress_proxy.as_ref() {
+                    Some(proxy) => {
+                        names::outbound(route::destination_port(proxy), &proxy.subset, &proxy.host)
+                    }
+                    None => names::PASSTHROUGH.to_owned(),
+                })
+            }
+            api::sidecar::OutboundTrafficMode::AllowAnyDynamicDns => Unknown::DynamicDns,
+            api::sidecar::OutboundTrafficMode::RegistryOnly => Unknown::Block,
+        };
+        Self {
+            namespace: class.scope.namespace.clone(),
+            domain: class.proxy.dns_domain.clone(),
+            labels: class.labels.clone(),
+            addresses: AddressView::of(&class.proxy, features),
+            unknown,
+            attempt_count: headers
+                .and_then(|h| h.attempt_count.as_ref())
+                .and_then(|a| a.disabled)
+                .is_none_or(|disabled| !disabled),
+            forwarded_host: headers
+                .and_then(|h| h.x_forwarded_host.as_ref())
+                .and_then(|x| x.enabled)
+                .unwrap_or(false),
+            retries: context.mesh().default_http_retry_policy.clone(),
+            absolute_names: features.absolute_fqdn_vhost_domain,
+            plain_shadow_host: features.disable_shadow_host_suffix,
+            session: SessionLabels::of(features),
+        }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        fingerprint::of(&(
+            (
+                &self.namespace,
+                &self.domain,
+                &self.labels,
+                &self.addresses,
+                &self.unknown,
+            ),
+            (
+                self.attempt_count,
+                self.forwarded_host,
+                fingerprint::of_json(&self.retries),
+            ),
+            (self.absolute_names, self.plain_shadow_host, &self.session),
+        ))
+    }
+}
+
+/// The inputs of one route configuration of a sidecar; its fingerprint is the cache key.
+#[derive(Clone, Debug)]
+pub(crate) struct RouteInputs {
+    /// The requested name.
+    pub name: String,
+    /// What the name means.
+    pub kind: RouteName,
+    /// The listener's port; 0 when routes of all ports are asked for.
+    pub port: u16,
+    /// Services by lower-case host name, cut to the port where there is one.
+    pub services: BTreeMap<String, Arc<Service>>,
+    /// VirtualServices that take part, in import order.
+    pub virtual_services: Vec<Arc<ResolvedVirtualService>>,
+    /// Which VirtualService owns a service host, for wildcards: host to (namespace, name).
+    pub owners: BTreeMap<Arc<str>, (Arc<str>, Arc<str>)>,
+    /// Rules of services and destinations that hash requests, by host.
+    pub rules: BTreeMap<String, Arc<ConsolidatedRule>>,
+    /// The client's facts.
+    pub client: ClientView,
+}
+
+impl RouteInputs {
+    /// Gathers the inputs of `name` for a class (routes §5).
+    pub(crate) fn gather(
+        context: &PushContext,
+        class: &ProxyClass,
+        name: &str,
+        kind: RouteName,
+    ) -> Self {
+        let mut client = ClientView::of(context, class);
+        let listener = egress_listener(&class.scope.egress, kind.port(), name);
+        let declared = listener
+            .and_then(|l| l.listener.as_ref())
+            .and_then(|l| l.port.as_ref());
+        let port = match declared {
+            Some(p) if Protocol::parse(&p.protocol) == Protocol::HttpProxy => 0,
+            _ => kind.port(),
+        };
+        let services = listener.map(|l| lookup(&l.services, port, &client.addresses));
+        let services = services.unwrap_or_default();
+        let virtual_services: Vec<_> = listener
+            .into_iter()
+            .flat_map(|l| &l.virtual_services)
+            .filter(|vs| port == 80 || concerns(vs, &services))
+            .cloned()
+            .collect();
+        let owners = listener
+            .into_iter()
+            .flat_map(|l| &l.virtual_service_by_host)
+            .map(|(host, vs)| {
+                (
+                    host.clone(),
+                    (
+                        vs.config.meta.namespace.clone(),
+                        vs.config.meta.name.clone(),
+                    ),
+                )
+            })
+            .collect();
+        let destinations = virtual_services
+            .iter()
+            .flat_map(|vs| &vs.config.spec.http)
+            .flat_map(|rule| &rule.route)
+            .filter_map(|route| route.destination.as_ref())
+            .map(|d| d.host.as_str());
+        let hosts = services.values().map(|s| &*s.hostname).chain(destinations);
+        let hosts: BTreeSet<&str> = hosts.collect();
+        let rules = hosts
+            .into_iter()
+            .filter_map(|host| {
+                let rule = class.scope.outbound_rule(host, &class.labels)?;
+                hashes(rule).then(|| (host.to_owned(), rule.clone()))
+            })
+            .collect();
+        if !looks_at_labels(&virtual_services) {
+            client.labels.clear();
+        }
+        Self {
+            name: name.to_owned(),
+            kind,
+            port,
+            services,
+            virtual_services,
+            owners,
+            rules,
+            client,
+        }
+    }
+
+    /// Tells whether only one host was asked for.
+    pub(crate) const fn is_sniffed(&self) -> bool {
+        matches!(self.kind, RouteName::Sniffed(_))
+    }
+
+    /// Hash of all inputs.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let services: Vec<_> = self
+            .services
+            .iter()
+            .map(|(h, s)| (h, s.fingerprint))
+            .collect();
+        let rules: Vec<_> = self.rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
+        let virtual_services: Vec<_> = self
+            .virtual_services
+            .iter()
+            .map(|vs| {
+                (
+                    &vs.config.meta.namespace,
+                    &vs.config.meta.name,
+                    vs.fingerprint,
+                )
+            })
+            .collect();
+        fingerprint::of(&(
+            (&self.name, &self.kind, self.port, services, rules),
+            (virtual_services, &self.owners, self.client.fingerprint()),
+        ))
+    }
+
+    /// The objects that the configuration is built from.
+    pub(crate) fn provenance(&self) -> BTreeSet<ConfigKey> {
+        let services = self.services.values().map(|s| s.source.clone());
+        let virtual_services = self
+            .virtual_services
+            .iter()
+            .flat_map(|vs| vs.sources.clone());
+        let rules = self.rules.values().flat_map(|r| &r.sources).map(|name| {
+            ConfigKey::new(
+                Kind::DestinationRule,
+                name.namespace.clone(),
+                name.name.clone(),
+            )
+        });
+        services.chain(virtual_services).chain(rules).collect()
+    }
+}
+
+/// Chooses the egress listener (routes §5.1).
+fn egress_listener<'a>(
+    listeners: &'a [EgressListener],
+    port: u16,
+    name: &str,
+) -> Option<&'a EgressListener> {
+    listeners.iter().find(|listener| {
+        let Some(declared) = &listener.listener else {
+            return true;
+        };
+        match &declared.port {
+            None => true,
+            Some(p) if p.number != 0 => p.number == u32::from(port),
+            Some(_) => port == 0 && declared.bind == name,
+        }
+    })
+}
+
+/// The services of a listener by host name (routes §5.2). Of two with one name the later wins.
+fn lookup(
+    services: &[Arc<Service>],
+    port: u16,
+    view: &AddressView,
+) -> BTreeMap<String, Arc<Service>> {
+    let mut result = BTreeMap::new();
+    for service in services {
+        if port == 0 {
+            result.insert(service.hostname.to_string(), service.clone());
+            continue;
+        }
+        let Some(found) = service.port(port).filter(|p| p.protocol != Protocol::Udp) else {
+            continue;
+        };
+        let hostname = service.hostname.to_lowercase();
+        let already_cut = service.ports.len() == 1
+            && *hostname == *service.hostname
+            && service.auto_allocated_v4.is_empty()
+            && service.auto_allocated_v6.is_empty();
+        let cut = if already_cut {
+            service.clone()
+        } else {
+            let mut cut = Service::clone(service);
+            cut.ports = vec![found.clone()];
+            cut.hostname = hostname.as_str().into();
+            cut.default_address = service.address_for(view);
+            cut.auto_allocated_v4 = "".into();
+            cut.auto_allocated_v6 = "".into();
+            cut.seal()
+        };
+        result.insert(hostname, cut);
+    }
+    result
+}
+
+/// Tells whether some host of a VirtualService means a service of the lookup (routes §5.4).
+fn concerns(vs: &ResolvedVirtualService, services: &BTreeMap<String, Arc<Service>>) -> bool {
+    vs.config.spec.hosts.iter().any(|host| {
+        services.contains_key(&host.to_lowercase())
+            || services.keys().any(|name| {
+                (model::host::is_wildcard(host) || model::host::is_wildcard(name))
+                    && model::host::matches(host, name)
+            })
+    })
+}
+
+fn hashes(rule: &ConsolidatedRule) -> bool {
+    let in_policy = |policy: &api::destination_rule::TrafficPolicy| {
+        let balancers = policy
+            .port_level_settings
+            .iter()
+            .map(|s| s.load_balancer.as_ref());
+        balancers
+            .chain([policy.load_balancer.as_ref()])
+            .flatten()
+            .any(|lb| lb.consistent_hash.is_some())
+    };
+    let spec = &rule.config.spec;
+    spec.traffic_policy.as_ref().is_some_and(in_policy)
+        || spec
+            .subsets
+            .iter()
+            .filter_map(|s| s.traffic_policy.as_ref())
+            .any(in_policy)
+}
+
+fn looks_at_labels(virtual_services: &[Arc<ResolvedVirtualService>]) -> bool {
+    virtual_services
+        .iter()
+        .flat_map(|vs| &vs.config.spec.http)
+        .flat_map(|rule| &rule.r#match)
+        .any(|m| !m.source_labels.is_empty())
+}
