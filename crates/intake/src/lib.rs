@@ -1,10 +1,20 @@
 //! The doors: sources of objects, the config store and the service registry.
+//!
+//! A source ([`Decoder`] over texts) turns its input into [`Change`]s. [`Intake`] keeps tables of
+//! objects, derives services and endpoints from them by pure functions, and hands out one immutable
+//! [`model::MeshState`] with a [`model::PushRequest`] that says what changed. Nothing in that path does
+//! I/O, and nothing depends on the order in which changes arrive.
 
 mod decode;
+mod intake;
+mod registry;
 mod report;
+mod store;
 mod validate;
 mod yaml;
 
 pub use decode::{Decoded, Decoder};
+pub use intake::{Change, Intake, Options};
+pub use registry::Derivations;
 pub use report::{Finding, Severity};
 pub use yaml::{SyntaxError, values as yaml_values};

@@ -54,6 +54,14 @@ macro_rules! kinds {
                 match self { $(Self::$variant(o) => &o.meta,)* }
             }
 
+            /// Tells whether two objects of one kind have the same content, whatever their metadata.
+            pub fn same_spec(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$variant(a), Self::$variant(b)) => Arc::ptr_eq(a, b) || a.spec == b.spec,)*
+                    _ => false,
+                }
+            }
+
             /// Decodes an object of `kind` from its whole JSON form; returns it with the paths of
             /// unknown fields. Of kinds with a `spec` alone that is read, of others everything.
             ///

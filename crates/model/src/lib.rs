@@ -28,7 +28,7 @@ pub use protocol::Protocol;
 pub use proxy::{Node, Proxy, ProxyType};
 pub use push::{PushRequest, Reason};
 pub use service::{
-    Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceKey,
+    Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceId, ServiceKey,
     ServiceTarget, TrafficDistribution,
 };
 pub use state::{InstanceKey, MeshState, ServiceInstance};

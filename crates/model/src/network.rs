@@ -15,7 +15,7 @@ pub struct NetworkGateway {
     pub port: u16,
     /// Port for HBONE; 0 when it has none.
     pub hbone_port: u16,
-    /// The gateway's identity, for HBONE; empty when unknown.
+    /// The gateway's service account as `namespace/name`, for HBONE; empty when unknown.
     pub service_account: Arc<str>,
 }
 

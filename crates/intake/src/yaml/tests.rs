@@ -7,7 +7,7 @@ fn check(text: &str, expected: Value) {
     let documents = documents(text);
     let values: Vec<Value> = documents
         .into_iter()
-        .map(|d| d.map_or_else(|e| json!(e.to_string()), |d| d.value))
+        .map(|d| d.map_or_else(|e| json!(e.reason), |d| d.value))
         .collect();
     assert_eq!(Value::Array(values), expected, "{text}");
 }

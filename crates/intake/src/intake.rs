@@ -1,0 +1,168 @@
+//! Changes of objects in, one immutable state and a push request out.
+
+use std::{sync::Arc, time::Instant};
+
+use model::{
+    ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason,
+    api::{MeshConfig, MeshNetworks},
+    state::MeshIdentity,
+};
+
+use crate::{
+    registry::{Derivations, Registry, Update},
+    store::{self, Store},
+};
+
+/// What does not change while the process runs.
+#[derive(Clone, Default, Debug)]
+pub struct Options {
+    /// Feature flags.
+    pub features: Features,
+    /// Names that the whole process agrees on.
+    pub identity: MeshIdentity,
+    /// Mesh configuration until a source brings another; Istio's defaults unless set.
+    pub mesh: MeshConfig,
+    /// Networks until a source brings others; none unless set.
+    pub networks: MeshNetworks,
+}
+
+/// One change of the input.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// An object is new or different.
+    Apply(Object),
+    /// An object is gone.
+    Delete(ConfigKey),
+    /// The mesh configuration, with defaults applied.
+    Mesh(Box<MeshConfig>),
+    /// The networks.
+    Networks(MeshNetworks),
+}
+
+/// Tables of objects and everything derived from them. Plain state: it does no I/O and reads no clock.
+#[derive(Debug)]
+pub struct Intake {
+    state: MeshState,
+    store: Store,
+    registry: Registry,
+}
+
+impl Intake {
+    /// Makes an intake without objects.
+    pub fn new(options: Options) -> Self {
+        let mut state = MeshState {
+            mesh: Arc::new(options.mesh),
+            networks: Arc::new(options.networks),
+            features: Arc::new(options.features),
+            identity: Arc::new(options.identity),
+            ..MeshState::default()
+        };
+        let mut store = Store::default();
+        store.set_selectors(&mut state);
+        let mut registry = Registry::new(&state);
+        registry.apply(&mut state, &[], true, &mut PushRequest::default());
+        Self {
+            state,
+            store,
+            registry,
+        }
+    }
+
+    /// Applies changes in their order and derives what depends on them, each derived value once.
+    ///
+    /// The request says what has to be looked at; it is empty when nothing that matters has changed.
+    pub fn apply(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        now: Instant,
+    ) -> PushRequest {
+        let mut request = PushRequest::default();
+        let mut updates = Vec::new();
+        let mut mesh_changed = false;
+        for change in changes {
+            match change {
+                Change::Apply(object) => {
+                    let key = object.key();
+                    updates.extend(self.store.apply(&mut self.state, key, Some(object)));
+                }
+                Change::Delete(key) => updates.extend(self.store.apply(&mut self.state, key, None)),
+                Change::Mesh(mesh) => {
+                    if *self.state.mesh != *mesh {
+                        self.state.mesh = Arc::from(mesh);
+                        mesh_changed = true;
+                        updates.extend(self.store.set_selectors(&mut self.state));
+                    }
+                }
+                Change::Networks(networks) => {
+                    if *self.state.networks != networks {
+                        self.state.networks = Arc::new(networks);
+                        mesh_changed = true;
+                    }
+                }
+            }
+        }
+        if mesh_changed {
+            request.merge(PushRequest::everything(Reason::Global, now));
+        }
+        let updates = coalesce(updates);
+        for update in &updates {
+            if is_config(update.key.kind) && store::matters(update) {
+                let reason = match update.key.kind {
+                    Kind::Secret => Reason::Secret,
+                    _ => Reason::Config,
+                };
+                if request.changed.insert(update.key.clone()) {
+                    *request.reasons.entry(reason).or_default() += 1;
+                }
+            }
+        }
+        self.registry
+            .apply(&mut self.state, &updates, mesh_changed, &mut request);
+        if !request.is_empty() {
+            request.started = Some(now);
+        }
+        request
+    }
+
+    /// The current state; cheap to clone, and immutable.
+    pub fn state(&self) -> MeshState {
+        self.state.clone()
+    }
+
+    /// Number of addresses that slices list for pods that are not known.
+    pub fn parked(&self) -> usize {
+        self.registry.parked()
+    }
+
+    /// How much was derived so far.
+    pub fn derivations(&self) -> Derivations {
+        self.registry.derivations()
+    }
+}
+
+/// Makes one update of several to one object: what was before the first, what is after the last.
+fn coalesce(updates: Vec<Update>) -> Vec<Update> {
+    let mut coalesced: indexmap::IndexMap<ConfigKey, Update> =
+        indexmap::IndexMap::with_capacity(updates.len());
+    for update in updates {
+        match coalesced.entry(update.key.clone()) {
+            indexmap::map::Entry::Occupied(mut entry) => entry.get_mut().new = update.new,
+            indexmap::map::Entry::Vacant(entry) => {
+                entry.insert(update);
+            }
+        }
+    }
+    coalesced
+        .into_values()
+        .filter(|u| u.old.is_some() || u.new.is_some())
+        .collect()
+}
+
+/// Kinds whose changes are pushed as such; those of the others as far as what is derived from them
+/// changes.
+fn is_config(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::Namespace | Kind::Node | Kind::Pod | Kind::Service | Kind::EndpointSlice
+    )
+}
