@@ -134,3 +134,16 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     files.sort();
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pack_unpacks_to_what_its_hash_says() {
+        let folder = unpack().unwrap();
+        let recorded = fs::read_to_string(workspace().join(HASH)).unwrap();
+        assert_eq!(hash(&folder).unwrap(), recorded.trim());
+        assert_eq!(unpack().unwrap(), folder);
+    }
+}

@@ -46,7 +46,7 @@ pub fn canonical_dynamic(message: &DynamicMessage) -> Vec<u8> {
 /// Bytes that are no valid message, and messages of an unknown type, are left as they are.
 pub fn canonicalize(full_name: &str, bytes: &mut [u8]) {
     let plans = plan::plans();
-    if let Some(id) = plans.find(full_name) {
+    if let Some(id) = plans.find(full_name.as_bytes()) {
         order::canonicalize(plans, id, bytes);
     }
 }

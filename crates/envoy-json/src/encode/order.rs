@@ -89,10 +89,7 @@ fn any(plans: &Plans, bytes: &mut [u8], depth: u32) -> Result<()> {
         .iter()
         .rposition(|byte| *byte == b'/')
         .map_or(url, |slash| &url[slash + 1..]);
-    let id = std::str::from_utf8(name)
-        .ok()
-        .and_then(|name| plans.find(name));
-    if let Some(id) = id {
+    if let Some(id) = plans.find(name) {
         message(plans, plans.get(id), &mut bytes[value], depth + 1)?;
     }
     Ok(())
@@ -125,15 +122,19 @@ impl Entries {
     }
 
     /// Ends the run, and sorts it if it was not sorted.
+    #[inline]
     fn finish(&mut self, bytes: &mut [u8]) {
-        if let Some(key) = self.key.take()
+        if let Some(key) = self.key
             && !self.sorted
         {
+            // Only bytes that are no message cannot be sorted.
             let _malformed = sort_entries(key, &mut bytes[self.run.clone()]);
         }
+        self.key = None;
     }
 }
 
+#[cold]
 fn sort_entries(key: Key, run: &mut [u8]) -> Result<()> {
     let copy = run.to_vec();
     let mut entries: Vec<(&[u8], &[u8])> = Vec::new();
@@ -216,6 +217,7 @@ struct Field {
 }
 
 /// Reads the field at `at`, and moves `at` behind it.
+#[inline]
 fn field(bytes: &[u8], at: &mut usize) -> Result<Field> {
     let tag = varint(bytes, at)?;
     let number = u32::try_from(tag >> 3).map_err(|_| Malformed)?;
@@ -266,6 +268,7 @@ fn parts(bytes: &[u8]) -> Result<Parts> {
     Ok(parts)
 }
 
+#[inline]
 fn varint(bytes: &[u8], at: &mut usize) -> Result<u64> {
     let first = *bytes.get(*at).ok_or(Malformed)?;
     *at += 1;

@@ -20,7 +20,7 @@ pub(super) type PlanId = u32;
 /// The plans of all types that have anything to put in order.
 #[derive(Debug)]
 pub(super) struct Plans {
-    by_name: FxHashMap<String, PlanId>,
+    by_name: FxHashMap<Box<[u8]>, PlanId>,
     plans: Vec<Plan>,
 }
 
@@ -73,7 +73,7 @@ impl Plan {
 
 impl Plans {
     /// Returns the plan of type `full_name`; `None` when there is nothing to do.
-    pub(super) fn find(&self, full_name: &str) -> Option<PlanId> {
+    pub(super) fn find(&self, full_name: &[u8]) -> Option<PlanId> {
         self.by_name.get(full_name).copied()
     }
 
@@ -130,7 +130,7 @@ impl Plans {
             .collect();
         let by_name = ids
             .iter()
-            .map(|(name, id)| ((*name).to_owned(), *id))
+            .map(|(name, id)| (name.as_bytes().into(), *id))
             .collect();
         Self { by_name, plans }
     }

@@ -94,6 +94,8 @@ fn messages_agree_with_their_descriptors() {
     check::<peer_metadata::WorkloadDiscovery>();
     check::<peer_metadata::IstioHeaders>();
     check::<contrib::MySqlProxy>();
+    check::<contrib::CryptoMbPrivateKeyMethodConfig>();
+    check::<contrib::QatPrivateKeyMethodConfig>();
     check::<udpa::TypedStruct>();
     check::<xds::IpMatcher>();
     check::<xds::IpRangeMatcher>();
