@@ -3,9 +3,12 @@
 pub mod cache;
 pub mod capabilities;
 pub mod convert;
+mod extensions;
 pub mod inputs;
+pub mod lds;
 pub mod locality;
 pub mod names;
+pub mod nds;
 pub mod node;
 pub mod policy;
 mod provider;
@@ -13,4 +16,5 @@ mod proxy_config;
 mod rds;
 mod route;
 mod security;
+mod telemetry;
 pub mod tls;

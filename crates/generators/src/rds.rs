@@ -14,6 +14,8 @@ mod virtual_hosts;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use pushctx::{ProxyClass, PushContext};
 
+pub(crate) use catch_all::virtual_host as catch_all_virtual_host;
+pub(crate) use domains::alternative_names;
 pub(crate) use inputs::{ClientView, RouteInputs};
 
 use crate::convert;

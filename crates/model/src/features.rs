@@ -82,6 +82,17 @@ impl Flag for std::time::Duration {
     }
 }
 
+/// A share in percent; what lies outside of 0 to 100 counts as 1.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
+pub struct Percentage(pub f64);
+
+impl Flag for Percentage {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let value: f64 = text.parse().map_err(|_| "a number")?;
+        Ok(Self(if (0.0..=100.0).contains(&value) { value } else { 1.0 }))
+    }
+}
+
 features! {
     /// Scope gateways to workloads of their own namespace.
     "PILOT_SCOPE_GATEWAY_TO_NAMESPACE" scope_gateway_to_namespace: bool = false;
@@ -177,4 +188,34 @@ features! {
     "DISABLE_SHADOW_HOST_SUFFIX" disable_shadow_host_suffix: bool = true;
     /// Services may ask for persistent sessions by label.
     "PILOT_ENABLE_PERSISTENT_SESSION_FILTER" persistent_session: bool = false;
+    /// Outbound HTTP offers Istio's ALPN protocols.
+    "PILOT_ENABLE_ALPN_FILTER" alpn_filter: bool = true;
+    /// Mongo ports have a Mongo filter.
+    "PILOT_ENABLE_MONGO_FILTER" mongo_filter: bool = true;
+    /// MySQL ports have a MySQL filter.
+    "PILOT_ENABLE_MYSQL_FILTER" mysql_filter: bool = false;
+    /// HTTP/1.0 is accepted.
+    "PILOT_HTTP10" http10: bool = false;
+    /// Outbound managers of sidecars take the client's address from the connection.
+    "PILOT_SIDECAR_USE_REMOTE_ADDRESS" sidecar_use_remote_address: bool = false;
+    /// Ranges of the mesh's networks count as internal addresses.
+    "ENABLE_HCM_INTERNAL_NETWORKS" hcm_internal_networks: bool = false;
+    /// `100-continue` is left to the upstream.
+    "ENABLE_100_CONTINUE_HEADERS" continue_headers: bool = true;
+    /// Trust domains of peers are not checked.
+    "PILOT_SKIP_VALIDATE_TRUST_DOMAIN" skip_validate_trust_domain: bool = false;
+    /// Ingress listeners of Sidecars may have TLS settings.
+    "ENABLE_TLS_ON_SIDECAR_INGRESS" tls_on_sidecar_ingress: bool = false;
+    /// TCP ports of headless services are chains of one listener, rather than a listener each.
+    "PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER" headless_filter_chain_listener: bool = false;
+    /// Connections that a bound listener accepts at a time; 0 means without limit.
+    "MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP" max_connections_per_socket_event: u32 = 1;
+    /// How long chains wait for their transport socket; 0 means without limit.
+    "PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT" transport_socket_connect_timeout: std::time::Duration = std::time::Duration::from_secs(15);
+    /// Requests that are traced where nothing else is said, percent.
+    "PILOT_TRACE_SAMPLING" trace_sampling: Percentage = Percentage(1.0);
+    /// Name tables list endpoints of headless services in other clusters.
+    "ENABLE_MULTICLUSTER_HEADLESS" multicluster_headless: bool = true;
+    /// Sidecars end HBONE tunnels.
+    "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = false;
 }

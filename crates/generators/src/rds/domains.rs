@@ -79,6 +79,17 @@ fn push_alternatives(
     }
 }
 
+/// Lists further names of a host as seen from the proxy's domain: with `absolute` the form with a
+/// trailing dot, then short forms (routes §7.3).
+pub(crate) fn alternative_names(hostname: &str, domain: &str, absolute: bool) -> Vec<String> {
+    let mut names = Vec::new();
+    if absolute && hostname.parse::<IpAddr>().is_err() {
+        names.push(format!("{hostname}."));
+    }
+    names.extend(short_forms(hostname, domain));
+    names
+}
+
 /// Short forms of a host name as seen from the proxy's domain.
 fn short_forms(hostname: &str, domain: &str) -> Vec<String> {
     let Some(at) = domain.find(".svc.") else {

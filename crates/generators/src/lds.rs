@@ -1,0 +1,123 @@
+//! Listeners (LDS).
+//!
+//! Three steps. *Planning* walks the class and the snapshot and decides what listeners there are and
+//! what each chain does; its result is plain data ([`outbound::ListenerPlan`],
+//! [`inbound::InboundPlan`]). [`parts::Parts`] holds what all listeners of the class share, largely
+//! built. *Building* makes an Envoy listener of one plan and the parts, and of nothing else: their
+//! fingerprints are its cache key, so an unchanged listener is never built again.
+
+mod address;
+mod context;
+mod dynamic_dns;
+mod hbone;
+pub(crate) mod http_filters;
+pub(crate) mod http_manager;
+mod inbound;
+pub(crate) mod listener_filters;
+pub(crate) mod network_filters;
+mod outbound;
+mod parts;
+mod stat_name;
+mod virtual_outbound;
+
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
+
+use envoy_json::canonical;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use model::{ConfigKey, fingerprint};
+use pushctx::{ProxyClass, PushContext};
+use xds::{Resource, ResourceSet, Source};
+
+use self::{context::Context, parts::Parts};
+use crate::{
+    cache::Cache,
+    security::{PolicyFilters, peer_authentication::MtlsModes},
+};
+
+/// Listeners that are kept for classes that ask again. A mesh of 1 000 services and 10 classes has
+/// some 10 000.
+const CACHED_LISTENERS: usize = 50_000;
+
+/// Builds the listeners of sidecars.
+#[derive(Debug)]
+pub struct Lds {
+    cache: Cache<Arc<Resource>>,
+}
+
+impl Default for Lds {
+    fn default() -> Self {
+        Self {
+            cache: Cache::new(CACHED_LISTENERS),
+        }
+    }
+}
+
+impl Lds {
+    /// Returns all listeners of a class.
+    pub fn generate(&self, snapshot: &PushContext, class: &ProxyClass) -> ResourceSet {
+        let ctx = Context::new(snapshot, class);
+        if ctx.mesh().proxy_listen_port <= 0 {
+            return ResourceSet::default();
+        }
+        let parts = Parts::new(&ctx, PolicyFilters::default());
+        let mut resources = Vec::new();
+        for plan in outbound::plan(&ctx) {
+            let sources = &plan.sources;
+            resources.push(self.resource(&plan, &parts, sources, |parts| {
+                outbound::build(&plan, parts)
+            }));
+        }
+        let none = BTreeSet::new();
+        if let Some(plan) = virtual_outbound::plan_http_proxy(&ctx) {
+            resources
+                .push(self.resource(&plan, &parts, &none, |parts| outbound::build(&plan, parts)));
+        }
+        if let Some(plan) = virtual_outbound::plan(&ctx) {
+            resources.push(self.resource(&plan, &parts, &none, |parts| {
+                virtual_outbound::build(&plan, parts)
+            }));
+        }
+        let mut inbound = inbound::plan(&ctx, &MtlsModes::resolve(snapshot, class));
+        let logs = hbone::Loggers::of_mesh(&ctx);
+        if hbone::listens(&ctx) {
+            let listener = hbone::connect_terminate(&ctx, &logs);
+            resources.push(finish(&listener, &none));
+            inbound.push(inbound::plan_internal(&ctx));
+        }
+        for plan in inbound {
+            let sources = &plan.sources;
+            resources
+                .push(self.resource(&plan, &parts, sources, |parts| inbound::build(&plan, parts)));
+        }
+        if hbone::sends(&ctx) {
+            resources.push(finish(&hbone::connect_originate(&logs), &none));
+        }
+        resources.into_iter().collect()
+    }
+
+    /// Returns the listener of a plan, built when it is not cached.
+    fn resource(
+        &self,
+        plan: &impl Hash,
+        parts: &Parts,
+        sources: &BTreeSet<ConfigKey>,
+        build: impl FnOnce(&Parts) -> Listener,
+    ) -> Arc<Resource> {
+        let key = fingerprint::of(&(plan, parts.fingerprint));
+        self.cache
+            .get_or_build(key, || finish(&build(parts), sources))
+    }
+}
+
+/// Encodes a finished listener.
+///
+/// The one place between building and encoding: whatever changes finished listeners, as patches of
+/// EnvoyFilters do, belongs here, and its fingerprint into the cache key of [`Lds::resource`].
+fn finish(listener: &Listener, sources: &BTreeSet<ConfigKey>) -> Arc<Resource> {
+    let sources: Vec<Source> = sources
+        .iter()
+        .map(|key| Source::from(key.to_string()))
+        .collect();
+    let resource = Resource::new(listener.name.as_str(), canonical(listener));
+    Arc::new(resource.with_sources(sources))
+}

@@ -1,0 +1,374 @@
+//! Listeners of HBONE on sidecars: the end of tunnels from others, and the start of own ones
+//! (listeners §16).
+
+use std::sync::Arc;
+
+use envoy_json::typed_struct;
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            accesslog::v3::{
+                AccessLog, AccessLogFilter, ComparisonFilter, StatusCodeFilter,
+                access_log_filter::FilterSpecifier, comparison_filter,
+            },
+            core::v3::{
+                DataSource, Http2ProtocolOptions, KeepaliveSettings, RuntimeUInt32,
+                SubstitutionFormatString, data_source, substitution_format_string,
+            },
+            listener::v3::{
+                FilterChain, Listener,
+                listener::{InternalListenerConfig, ListenerSpecifier},
+            },
+            route::v3::{
+                Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
+                route_action::{
+                    ClusterSpecifier, UpgradeConfig as RouteUpgrade, upgrade_config::ConnectConfig,
+                },
+                route_match::{ConnectMatcher, PathSpecifier},
+            },
+        },
+        extensions::{
+            filters::{
+                common::set_filter_state::v3::{
+                    FilterStateValue,
+                    filter_state_value::{Key, SharedWithUpstream, Value},
+                },
+                http::{router::v3::Router, set_filter_state::v3::Config as SetFilterState},
+                network::{
+                    http_connection_manager::v3::{
+                        HttpConnectionManager,
+                        http_connection_manager::{
+                            ForwardClientCertDetails, RouteSpecifier, SetCurrentClientCertDetails,
+                            UpgradeConfig,
+                        },
+                    },
+                    tcp_proxy::v3::{
+                        TcpProxy,
+                        tcp_proxy::{ClusterSpecifier as TcpCluster, TunnelingConfig},
+                    },
+                },
+            },
+            transport_sockets::tls::v3::{
+                CertificateValidationContext, CommonTlsContext, DownstreamTlsContext,
+                SubjectAltNameMatcher, TlsParameters,
+                common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
+                subject_alt_name_matcher::SanType,
+                tls_parameters::TlsProtocol,
+            },
+        },
+        r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
+    },
+    google::protobuf::Duration,
+};
+
+use super::{
+    address::{additional_addresses, address},
+    context::Context,
+    http_filters::filter,
+    http_manager,
+    listener_filters::original_dst,
+    network_filters::network,
+    outbound::exact_balance,
+};
+use crate::{
+    capabilities::Capabilities, convert, names, security::inbound_tls::trust_domains,
+    telemetry::access_log, tls,
+};
+
+/// Name of the listener that ends tunnels.
+pub(crate) const CONNECT_TERMINATE: &str = "connect_terminate";
+
+const PORT: u16 = 15008;
+const MAX_STREAMS: u32 = 100;
+/// Keep-alive pings of tunnels: interval and timeout, seconds.
+const KEEP_ALIVE: (i64, i64) = (10, 20);
+const HASHABLE_STRING: &str = "istio.hashable_string";
+
+/// Tells whether the proxy ends tunnels.
+pub(crate) fn listens(ctx: &Context<'_>) -> bool {
+    let features = ctx.features();
+    features.ambient && features.sidecar_listening_hbone && ctx.metadata().enable_hbone
+}
+
+/// Tells whether the proxy starts tunnels.
+pub(crate) fn sends(ctx: &Context<'_>) -> bool {
+    let features = ctx.features();
+    features.ambient && features.sending_hbone && !ctx.metadata().disable_hbone_send
+}
+
+/// Builds the listener that ends tunnels.
+pub(crate) fn connect_terminate(ctx: &Context<'_>, logs: &Loggers) -> Listener {
+    let wildcards: &[Arc<str>] = &ctx.local.wildcards;
+    Listener {
+        name: CONNECT_TERMINATE.to_owned(),
+        address: Some(address(&wildcards[0], PORT)),
+        additional_addresses: additional_addresses(&wildcards[1..], PORT),
+        connection_balance_config: Some(exact_balance()),
+        access_log: logs.listener.clone(),
+        filter_chains: vec![FilterChain {
+            name: "default".to_owned(),
+            transport_socket: Some(socket(ctx)),
+            filters: vec![network(http_manager::NAME, &manager(ctx, logs))],
+            ..FilterChain::default()
+        }],
+        ..Listener::default()
+    }
+}
+
+/// Builds the listener that starts tunnels.
+pub(crate) fn connect_originate(logs: &Loggers) -> Listener {
+    let proxy = TcpProxy {
+        stat_prefix: names::CONNECT_ORIGINATE.to_owned(),
+        cluster_specifier: Some(TcpCluster::Cluster(names::CONNECT_ORIGINATE.to_owned())),
+        tunneling_config: Some(TunnelingConfig {
+            hostname: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
+            ..TunnelingConfig::default()
+        }),
+        access_log: logs.originate.clone(),
+        ..TcpProxy::default()
+    };
+    Listener {
+        name: names::CONNECT_ORIGINATE.to_owned(),
+        use_original_dst: convert::bool_value(false),
+        listener_specifier: Some(ListenerSpecifier::InternalListener(
+            InternalListenerConfig::default(),
+        )),
+        listener_filters: vec![original_dst()],
+        access_log: logs.originate_listener.clone(),
+        filter_chains: vec![FilterChain {
+            filters: vec![network("envoy.filters.network.tcp_proxy", &proxy)],
+            ..FilterChain::default()
+        }],
+        ..Listener::default()
+    }
+}
+
+/// Loggers of these listeners.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Loggers {
+    /// Of the listener that ends tunnels.
+    pub listener: Vec<AccessLog>,
+    /// Of its manager: requests that fail.
+    pub terminate: Vec<AccessLog>,
+    /// Of the listener that starts tunnels.
+    pub originate_listener: Vec<AccessLog>,
+    /// Of its TCP proxy: connections that fail.
+    pub originate: Vec<AccessLog>,
+}
+
+impl Loggers {
+    /// The loggers that the mesh asks for.
+    pub(crate) fn of_mesh(ctx: &Context<'_>) -> Self {
+        let mesh = ctx.mesh();
+        let all = access_log::of_mesh(mesh);
+        let listener = if mesh.disable_envoy_listener_log {
+            Vec::new()
+        } else {
+            all.listener
+        };
+        let limited = |filter: AccessLogFilter| {
+            access_log::mesh_file(mesh)
+                .map(|log| access_log::limited(log, filter))
+                .into_iter()
+                .collect()
+        };
+        Self {
+            originate_listener: listener.clone(),
+            listener,
+            terminate: limited(failed_status()),
+            originate: limited(access_log::response_flag("UF")),
+        }
+    }
+}
+
+fn failed_status() -> AccessLogFilter {
+    AccessLogFilter {
+        filter_specifier: Some(FilterSpecifier::StatusCodeFilter(StatusCodeFilter {
+            comparison: Some(ComparisonFilter {
+                op: comparison_filter::Op::Ge.into(),
+                value: Some(RuntimeUInt32 {
+                    default_value: 400,
+                    runtime_key: "istio.io/unset".to_owned(),
+                }),
+            }),
+        })),
+    }
+}
+
+fn socket(ctx: &Context<'_>) -> envoy_types::pb::envoy::config::core::v3::TransportSocket {
+    let names = if ctx.features().skip_validate_trust_domain {
+        Vec::new()
+    } else {
+        trust_domains(ctx.mesh())
+    };
+    let validation = CertificateValidationContext {
+        match_typed_subject_alt_names: names
+            .into_iter()
+            .map(|domain| SubjectAltNameMatcher {
+                san_type: SanType::Uri.into(),
+                matcher: Some(StringMatcher {
+                    match_pattern: Some(MatchPattern::Prefix(format!("spiffe://{domain}/"))),
+                    ..StringMatcher::default()
+                }),
+                ..SubjectAltNameMatcher::default()
+            })
+            .collect(),
+        ..CertificateValidationContext::default()
+    };
+    let combined = CombinedCertificateValidationContext {
+        default_validation_context: Some(validation),
+        validation_context_sds_secret_config: Some(tls::workload_secret(tls::WORKLOAD_ROOT)),
+        ..CombinedCertificateValidationContext::default()
+    };
+    let context = DownstreamTlsContext {
+        require_client_certificate: convert::bool_value(true),
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: Some(TlsParameters {
+                tls_minimum_protocol_version: TlsProtocol::TlSv13.into(),
+                tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
+                ..TlsParameters::default()
+            }),
+            tls_certificate_sds_secret_configs: vec![tls::workload_secret(
+                tls::WORKLOAD_CERTIFICATE,
+            )],
+            alpn_protocols: vec!["h2".to_owned()],
+            validation_context_type: Some(ValidationContextType::CombinedValidationContext(
+                combined,
+            )),
+            ..CommonTlsContext::default()
+        }),
+        ..DownstreamTlsContext::default()
+    };
+    convert::transport_socket("tls", envoy_json::any(&context))
+}
+
+fn manager(ctx: &Context<'_>, logs: &Loggers) -> HttpConnectionManager {
+    let mut filters = Vec::new();
+    if Capabilities::of(ctx.proxy()).peer_metadata {
+        let value = serde_json::json!({
+            "downstream_discovery": [{"workload_discovery": {}}],
+            "shared_with_upstream": true,
+        });
+        let config = typed_struct("io.istio.http.peer_metadata.Config", value);
+        filters.push(filter("waypoint_downstream_peer_metadata", config));
+    }
+    filters.push(filter(
+        "connect_authority",
+        envoy_json::any(&connect_authority(ctx)),
+    ));
+    filters.push(filter(
+        "envoy.filters.http.router",
+        envoy_json::any(&Router::default()),
+    ));
+    HttpConnectionManager {
+        stat_prefix: CONNECT_TERMINATE.to_owned(),
+        route_specifier: Some(RouteSpecifier::RouteConfig(routes())),
+        http_filters: filters,
+        access_log: logs.terminate.clone(),
+        server_name: "istio-envoy".to_owned(),
+        use_remote_address: convert::bool_value(false),
+        forward_client_cert_details: ForwardClientCertDetails::AppendForward.into(),
+        set_current_client_cert_details: Some(SetCurrentClientCertDetails {
+            subject: convert::bool_value(true),
+            dns: true,
+            uri: true,
+            ..SetCurrentClientCertDetails::default()
+        }),
+        stream_idle_timeout: Some(Duration::default()),
+        upgrade_configs: vec![UpgradeConfig {
+            upgrade_type: "CONNECT".to_owned(),
+            ..UpgradeConfig::default()
+        }],
+        http2_protocol_options: Some(Http2ProtocolOptions {
+            allow_connect: true,
+            max_concurrent_streams: convert::u32_value(MAX_STREAMS),
+            connection_keepalive: Some(KeepaliveSettings {
+                interval: Some(convert::seconds(KEEP_ALIVE.0)),
+                timeout: Some(convert::seconds(KEEP_ALIVE.1)),
+                ..KeepaliveSettings::default()
+            }),
+            ..Http2ProtocolOptions::default()
+        }),
+        ..HttpConnectionManager::default()
+    }
+}
+
+/// Tells the listener behind what the tunnel knows: destination, source and identities.
+fn connect_authority(ctx: &Context<'_>) -> SetFilterState {
+    // Stock Envoy has no such factory; its plain strings do the same but for connection pools.
+    let hashed = if Capabilities::of(ctx.proxy()).peer_metadata {
+        HASHABLE_STRING
+    } else {
+        "envoy.string"
+    };
+    let state = |key: &str, factory: &str, format: &str| FilterStateValue {
+        key: Some(Key::ObjectKey(key.to_owned())),
+        factory_key: factory.to_owned(),
+        shared_with_upstream: SharedWithUpstream::Once.into(),
+        value: Some(Value::FormatString(SubstitutionFormatString {
+            format: Some(substitution_format_string::Format::TextFormatSource(
+                DataSource {
+                    specifier: Some(data_source::Specifier::InlineString(format.to_owned())),
+                    ..DataSource::default()
+                },
+            )),
+            ..SubstitutionFormatString::default()
+        })),
+        ..FilterStateValue::default()
+    };
+    SetFilterState {
+        on_request_headers: vec![
+            state(
+                "envoy.filters.listener.original_dst.local_ip",
+                "",
+                "%REQ(:AUTHORITY)%",
+            ),
+            state("io.istio.connect_authority", hashed, "%REQ(:AUTHORITY)%"),
+            state(
+                "envoy.filters.listener.original_dst.remote_ip",
+                "",
+                "%DOWNSTREAM_REMOTE_ADDRESS%",
+            ),
+            state(
+                "io.istio.peer_principal",
+                hashed,
+                "%DOWNSTREAM_PEER_URI_SAN%",
+            ),
+            state(
+                "io.istio.local_principal",
+                hashed,
+                "%DOWNSTREAM_LOCAL_URI_SAN%",
+            ),
+        ],
+        ..SetFilterState::default()
+    }
+}
+
+fn routes() -> RouteConfiguration {
+    let route = Route {
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::ConnectMatcher(ConnectMatcher {})),
+            ..RouteMatch::default()
+        }),
+        action: Some(route::Action::Route(RouteAction {
+            cluster_specifier: Some(ClusterSpecifier::Cluster(names::MAIN_INTERNAL.to_owned())),
+            upgrade_configs: vec![RouteUpgrade {
+                upgrade_type: "CONNECT".to_owned(),
+                connect_config: Some(ConnectConfig::default()),
+                ..RouteUpgrade::default()
+            }],
+            ..RouteAction::default()
+        })),
+        ..Route::default()
+    };
+    RouteConfiguration {
+        name: "default".to_owned(),
+        virtual_hosts: vec![VirtualHost {
+            name: "default".to_owned(),
+            domains: vec!["*".to_owned()],
+            routes: vec![route],
+            ..VirtualHost::default()
+        }],
+        ..RouteConfiguration::default()
+    }
+}

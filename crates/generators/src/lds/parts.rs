@@ -1,0 +1,349 @@
+//! What the listeners of one class share, resolved and largely built once.
+
+use envoy_json::encode::canonical_vec;
+use envoy_types::pb::envoy::config::{
+    accesslog::v3::AccessLog, core::v3::TransportSocket, listener::v3::Filter,
+    route::v3::VirtualHost,
+};
+use model::{Features, api, proxy::InterceptionMode};
+use prost::{Message, Name};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    context::Context,
+    dynamic_dns,
+    http_filters::{HttpFilterParts, dynamic_forward_proxy},
+    http_manager::{ManagerParts, Side},
+    network_filters::{ProtocolFilters, TcpParts},
+    outbound::{TcpPlan, catch_all},
+};
+use crate::{
+    capabilities::Capabilities,
+    rds::{ClientView, catch_all_virtual_host},
+    security::{PolicyFilters, inbound_tls},
+    telemetry::{ListenerClass, Telemetry, metadata_exchange},
+};
+
+/// Parts of listeners, and the hash of all of them.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Facts that are plain values.
+    pub facts: Facts,
+    /// Chains of outbound listeners.
+    pub outbound: SideParts,
+    /// Chains of inbound listeners.
+    pub inbound: SideParts,
+    /// Where outbound traffic to unknown destinations goes.
+    pub catch_all: TcpPlan,
+    /// Socket of mutual TLS for chains of HTTP.
+    pub mesh_tls_http: TransportSocket,
+    /// Socket of mutual TLS for chains that forward bytes.
+    pub mesh_tls_tcp: TransportSocket,
+    /// Retries of inbound requests; `None` means none.
+    pub inbound_retry: Option<api::common::HttpRetry>,
+    /// Routes of HTTP to unknown destinations, where these are resolved for each request.
+    pub dynamic_dns_routes: Option<VirtualHost>,
+    /// Pattern of names of inbound statistics; empty means the cluster's name.
+    pub inbound_stat_name: String,
+    /// Equal parts have equal fingerprints.
+    pub fingerprint: u64,
+}
+
+/// Chains of one side.
+#[derive(Debug)]
+pub(crate) struct SideParts {
+    /// Connection managers.
+    pub manager: ManagerParts,
+    /// Filters of connections.
+    pub tcp: TcpParts,
+    /// Loggers of listeners.
+    pub listener_logs: Vec<AccessLog>,
+}
+
+/// Plain values that listeners depend on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+pub(crate) struct Facts {
+    /// Outbound chains wait so long for TLS; `None` means without limit.
+    pub connect_timeout: Option<api::Duration>,
+    /// ALPN protocols of plain-text HTTP.
+    pub plain_http: Vec<&'static str>,
+    /// Connections that a bound listener accepts at a time.
+    pub accepted_at_once: Option<u32>,
+    /// How long protocols are sniffed.
+    pub detection_timeout: api::Duration,
+    /// Outbound listeners spread connections evenly.
+    pub outbound_exact_balance: bool,
+    /// Inbound listeners spread connections evenly.
+    pub inbound_exact_balance: bool,
+    /// Idle timeout of connections whose rule has none.
+    pub idle_timeout: Option<api::Duration>,
+    /// Virtual listeners keep source addresses.
+    pub transparent: bool,
+    /// Destinations are resolved for each request, in the whole mesh.
+    pub any_dynamic_dns: bool,
+}
+
+impl Parts {
+    /// Resolves the parts of a class.
+    pub(crate) fn new(ctx: &Context<'_>, policies: PolicyFilters) -> Self {
+        let features = ctx.features();
+        let facts = Facts::of(ctx);
+        let capabilities = Capabilities::of(ctx.proxy());
+        let exchanges = features.metadata_exchange && capabilities.metadata_exchange;
+        let tls =
+            |tcp| inbound_tls::mesh_socket(ctx.mesh(), features, ctx.proxy(), tcp && exchanges);
+        let mut parts = Self {
+            outbound: SideParts::outbound(ctx, &facts, capabilities),
+            inbound: SideParts::inbound(ctx, policies, capabilities),
+            facts,
+            catch_all: catch_all(ctx),
+            mesh_tls_http: tls(false),
+            mesh_tls_tcp: tls(true),
+            inbound_retry: ctx.mesh().default_inbound_http_retry_policy.clone(),
+            dynamic_dns_routes: is_any_dynamic_dns(ctx)
+                .then(|| catch_all_virtual_host(&ClientView::of(ctx.snapshot, ctx.class))),
+            inbound_stat_name: ctx.mesh().inbound_cluster_stat_name.clone(),
+            fingerprint: 0,
+        };
+        parts.fingerprint = parts.digest();
+        parts
+    }
+
+    fn digest(&self) -> u64 {
+        let Self {
+            facts,
+            outbound,
+            inbound,
+            catch_all,
+            mesh_tls_http,
+            mesh_tls_tcp,
+            inbound_retry,
+            dynamic_dns_routes,
+            inbound_stat_name,
+            fingerprint: _,
+        } = self;
+        let mut digest = Digest::default();
+        digest.value(&(facts, catch_all, inbound_stat_name));
+        digest.value(&model::fingerprint::of_json(inbound_retry));
+        digest.messages(dynamic_dns_routes);
+        digest.messages([mesh_tls_http, mesh_tls_tcp]);
+        for SideParts {
+            manager,
+            tcp,
+            listener_logs,
+        } in [outbound, inbound]
+        {
+            manager.fingerprint(&mut digest);
+            tcp.fingerprint(&mut digest);
+            digest.messages(listener_logs);
+        }
+        digest.finish()
+    }
+}
+
+impl Facts {
+    fn of(ctx: &Context<'_>) -> Self {
+        let features = ctx.features();
+        let metadata = ctx.metadata();
+        let timeout = api::Duration::from(features.transport_socket_connect_timeout);
+        Self {
+            connect_timeout: (!timeout.is_zero()).then_some(timeout),
+            plain_http: plain_http(features),
+            accepted_at_once: Some(features.max_connections_per_socket_event)
+                .filter(|connections| *connections > 0),
+            detection_timeout: ctx.mesh().protocol_detection_timeout,
+            outbound_exact_balance: metadata.outbound_exact_balance,
+            inbound_exact_balance: metadata.inbound_exact_balance,
+            idle_timeout: ctx.idle_timeout(),
+            transparent: ctx.interception() == InterceptionMode::Tproxy,
+            any_dynamic_dns: is_any_dynamic_dns(ctx),
+        }
+    }
+}
+
+/// ALPN protocols that the HTTP inspector finds in plain text.
+fn plain_http(features: &Features) -> Vec<&'static str> {
+    if features.http10 {
+        vec!["http/1.0", "http/1.1", "h2c"]
+    } else {
+        vec!["http/1.1", "h2c"]
+    }
+}
+
+fn is_any_dynamic_dns(ctx: &Context<'_>) -> bool {
+    ctx.scope().outbound_policy.mode == api::sidecar::OutboundTrafficMode::AllowAnyDynamicDns
+}
+
+impl SideParts {
+    fn outbound(ctx: &Context<'_>, facts: &Facts, capabilities: Capabilities) -> Self {
+        let features = ctx.features();
+        let class = ListenerClass::SidecarOutbound;
+        let telemetry = Telemetry::resolve(ctx.snapshot, ctx.class, class);
+        let dns = dynamic_dns::Lookup::of(ctx.proxy(), features);
+        let exchanges = features.metadata_exchange && capabilities.peer_metadata;
+        let in_mesh = metadata_exchange::is_in_mesh_only(ctx.proxy_config());
+        let exchange =
+            |in_mesh| exchanges.then(|| metadata_exchange::http_client(features, in_mesh));
+        let filters = HttpFilterParts {
+            metadata_exchange: exchange(in_mesh),
+            proxy_metadata_exchange: exchange(false),
+            alpn: features.alpn_filter && capabilities.alpn,
+            sessions: features.persistent_session,
+            dynamic_dns: facts
+                .any_dynamic_dns
+                .then(|| dynamic_forward_proxy(dns.mesh_cache(ctx.proxy(), features))),
+            ..HttpFilterParts::of(ctx, &telemetry, PolicyFilters::default())
+        };
+        Self {
+            manager: ManagerParts::new(ctx, Side::Outbound, &telemetry, filters),
+            tcp: TcpParts::of(ctx, &telemetry),
+            listener_logs: telemetry.listener_logs,
+        }
+    }
+
+    fn inbound(ctx: &Context<'_>, policies: PolicyFilters, capabilities: Capabilities) -> Self {
+        let features = ctx.features();
+        let class = ListenerClass::SidecarInbound;
+        let telemetry = Telemetry::resolve(ctx.snapshot, ctx.class, class);
+        let tcp = TcpParts {
+            metadata_exchange: (features.metadata_exchange && capabilities.metadata_exchange)
+                .then(|| metadata_exchange::tcp(features)),
+            custom_policies: policies.tcp_custom.clone(),
+            rbac: policies.tcp_rbac.clone(),
+            ..TcpParts::of(ctx, &telemetry)
+        };
+        let filters = HttpFilterParts {
+            metadata_exchange: (features.metadata_exchange && capabilities.peer_metadata)
+                .then(|| metadata_exchange::http_server(features)),
+            ..HttpFilterParts::of(ctx, &telemetry, policies)
+        };
+        Self {
+            manager: ManagerParts::new(ctx, Side::Inbound, &telemetry, filters),
+            tcp,
+            listener_logs: telemetry.listener_logs,
+        }
+    }
+}
+
+impl HttpFilterParts {
+    /// What both sides have.
+    fn of(ctx: &Context<'_>, telemetry: &Telemetry, policies: PolicyFilters) -> Self {
+        let headers = ctx.proxy_config().proxy_headers.as_ref();
+        Self {
+            policies,
+            stats: telemetry.stats.clone(),
+            dns: dynamic_dns::Lookup::of(ctx.proxy(), ctx.features()),
+            suppress_envoy_headers: headers
+                .and_then(|h| h.envoy_debug_headers.as_ref())
+                .is_some_and(|switch| switch.disabled == Some(true)),
+            ..Self::default()
+        }
+    }
+
+    /// Adds everything that filters are built from to `digest`.
+    pub(crate) fn fingerprint(&self, digest: &mut Digest) {
+        let Self {
+            metadata_exchange,
+            proxy_metadata_exchange,
+            policies:
+                PolicyFilters {
+                    http_custom,
+                    jwt,
+                    http_rbac,
+                    tcp_custom,
+                    tcp_rbac,
+                },
+            alpn,
+            stats,
+            sessions,
+            dynamic_dns,
+            dns,
+            suppress_envoy_headers,
+        } = self;
+        digest.value(&(alpn, sessions, suppress_envoy_headers, dns));
+        digest.value(&(
+            metadata_exchange,
+            proxy_metadata_exchange,
+            stats,
+            dynamic_dns,
+        ));
+        digest.messages(http_custom);
+        digest.messages(jwt);
+        digest.messages(http_rbac);
+        digest.messages(tcp_custom);
+        digest.messages(tcp_rbac);
+    }
+}
+
+impl TcpParts {
+    /// What both sides have.
+    fn of(ctx: &Context<'_>, telemetry: &Telemetry) -> Self {
+        let features = ctx.features();
+        Self {
+            stats: telemetry.stats.clone(),
+            logs: telemetry.tcp_logs.clone(),
+            protocols: ProtocolFilters {
+                mongo: features.mongo_filter,
+                mysql: features.mysql_filter,
+                redis: features.redis_filter,
+            },
+            dns: dynamic_dns::Lookup::of(ctx.proxy(), features),
+            ..Self::default()
+        }
+    }
+
+    fn fingerprint(&self, digest: &mut Digest) {
+        let Self {
+            metadata_exchange,
+            custom_policies,
+            rbac,
+            stats,
+            logs,
+            protocols,
+            dns,
+        } = self;
+        digest.value(&(metadata_exchange, stats, protocols, dns));
+        digest.messages(custom_policies);
+        digest.messages(rbac);
+        digest.messages(logs);
+    }
+}
+
+/// A hash over values and messages; every list counts its length.
+#[derive(Default)]
+pub(crate) struct Digest(Xxh3);
+
+impl Digest {
+    /// Adds a value.
+    pub(crate) fn value(&mut self, value: &impl std::hash::Hash) {
+        value.hash(&mut self.0);
+    }
+
+    /// Adds a message.
+    pub(crate) fn message<M: Message + Name>(&mut self, message: &M) {
+        self.value(&canonical_vec(message));
+    }
+
+    /// Adds messages.
+    pub(crate) fn messages<'a, M: Message + Name + 'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a M>,
+    ) {
+        let mut count = 0_usize;
+        for message in messages {
+            self.message(message);
+            count += 1;
+        }
+        self.value(&count);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+/// The filters of a chain that takes what nothing else takes.
+pub(crate) fn catch_all_filters(parts: &Parts) -> Vec<Filter> {
+    parts.outbound.tcp.catch_all(&parts.catch_all)
+}

@@ -1,0 +1,209 @@
+//! Tracing of connection managers (telemetry-extensions §10, §11).
+
+use envoy_types::pb::{
+    envoy::{
+        extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing,
+        r#type::{
+            metadata::v3::{
+                MetadataKey, MetadataKind,
+                metadata_key::{PathSegment, path_segment},
+                metadata_kind,
+            },
+            tracing::v3::{CustomTag, custom_tag},
+        },
+    },
+    google::protobuf::UInt32Value,
+};
+use model::{Labels, api, proxy::NodeMetadata};
+use pushctx::{ProxyClass, PushContext};
+
+use crate::convert;
+
+const RBAC: &str = "envoy.filters.http.rbac";
+
+/// Tracing without a provider of its own: the tracer is the bootstrap's. `None` when the mesh traces
+/// nothing.
+pub(crate) fn of_mesh(snapshot: &PushContext, class: &ProxyClass) -> Option<Tracing> {
+    let mesh = snapshot.mesh();
+    if !mesh.enable_tracing {
+        return None;
+    }
+    let config = class
+        .proxy
+        .metadata
+        .proxy_config
+        .as_deref()
+        .unwrap_or(&mesh.default_config);
+    let tracing = config.tracing.as_ref();
+    let mut tags = Vec::new();
+    if tracing.and_then(|t| t.enable_istio_tags).unwrap_or(true) {
+        tags.extend(istio_tags(&class.labels, &class.proxy.metadata));
+    }
+    tags.extend(tracing.into_iter().flat_map(proxy_tags));
+    let sampling = sampling(tracing).unwrap_or(snapshot.features().trace_sampling.0);
+    let path_length = tracing.map_or(0, |t| t.max_path_tag_length);
+    Some(base(sampling, path_length, tags))
+}
+
+/// The fields that every form of tracing has; tags are put in order of their names.
+pub(crate) fn base(sampling: f64, max_path_length: u32, mut tags: Vec<CustomTag>) -> Tracing {
+    tags.sort_by(|a, b| a.tag.cmp(&b.tag));
+    Tracing {
+        client_sampling: convert::percent(100.0),
+        random_sampling: convert::percent(sampling),
+        overall_sampling: convert::percent(100.0),
+        max_path_tag_length: (max_path_length != 0).then_some(UInt32Value {
+            value: max_path_length,
+        }),
+        custom_tags: tags,
+        ..Tracing::default()
+    }
+}
+
+/// The sampling that the proxy's settings ask for; more than everything counts as 1 %, as Istio has
+/// it. `None` when they ask for nothing.
+pub(crate) fn sampling(tracing: Option<&api::mesh::ProxyTracing>) -> Option<f64> {
+    let sampling = tracing.map(|t| t.sampling).filter(|s| *s != 0.0)?;
+    Some(if sampling > 100.0 { 1.0 } else { sampling })
+}
+
+/// The tags that tell the workload, and the results of policies that are on trial.
+pub(crate) fn istio_tags(labels: &Labels, metadata: &NodeMetadata) -> Vec<CustomTag> {
+    let label = |name: &str| labels.get(name).map_or("", String::as_str);
+    let mut tags: Vec<CustomTag> = [
+        (
+            "istio.canonical_revision",
+            label("service.istio.io/canonical-revision"),
+            "latest",
+        ),
+        (
+            "istio.canonical_service",
+            label("service.istio.io/canonical-name"),
+            "unknown",
+        ),
+        ("istio.mesh_id", &metadata.mesh_id, "unknown"),
+        ("istio.namespace", &metadata.namespace, "default"),
+        ("istio.cluster_id", &metadata.cluster_id, "unknown"),
+    ]
+    .into_iter()
+    .map(|(tag, value, fallback)| literal(tag, if value.is_empty() { fallback } else { value }))
+    .collect();
+    for action in ["allow", "deny"] {
+        for (part, key) in [
+            ("name", "shadow_effective_policy_id"),
+            ("result", "shadow_engine_result"),
+        ] {
+            tags.push(request_metadata(
+                &format!("istio.authorization.dry_run.{action}_policy.{part}"),
+                &format!("istio_dry_run_{action}_{key}"),
+            ));
+        }
+    }
+    tags
+}
+
+/// The tags of the proxy's own settings.
+pub(crate) fn proxy_tags(tracing: &api::mesh::ProxyTracing) -> Vec<CustomTag> {
+    tracing
+        .custom_tags
+        .iter()
+        .filter_map(|(tag, value)| {
+            if let Some(text) = &value.literal {
+                Some(literal(tag, &text.value))
+            } else if let Some(variable) = &value.environment {
+                Some(environment(tag, variable))
+            } else {
+                value
+                    .header
+                    .as_ref()
+                    .map(|header| request_header(tag, header))
+            }
+        })
+        .collect()
+}
+
+/// A tag with a fixed text.
+pub(crate) fn literal(tag: &str, value: &str) -> CustomTag {
+    let literal = custom_tag::Literal {
+        value: value.to_owned(),
+    };
+    custom(tag, custom_tag::Type::Literal(literal))
+}
+
+/// A tag from the proxy's environment.
+pub(crate) fn environment(tag: &str, variable: &api::telemetry::NamedTag) -> CustomTag {
+    custom(
+        tag,
+        custom_tag::Type::Environment(custom_tag::Environment {
+            name: variable.name.clone(),
+            default_value: variable.default_value.clone(),
+        }),
+    )
+}
+
+/// A tag from a request header.
+pub(crate) fn request_header(tag: &str, header: &api::telemetry::NamedTag) -> CustomTag {
+    custom(
+        tag,
+        custom_tag::Type::RequestHeader(custom_tag::Header {
+            name: header.name.clone(),
+            default_value: header.default_value.clone(),
+        }),
+    )
+}
+
+fn request_metadata(tag: &str, key: &str) -> CustomTag {
+    custom(
+        tag,
+        custom_tag::Type::Metadata(custom_tag::Metadata {
+            kind: Some(MetadataKind {
+                kind: Some(metadata_kind::Kind::Request(metadata_kind::Request {})),
+            }),
+            metadata_key: Some(MetadataKey {
+                key: RBAC.to_owned(),
+                path: vec![PathSegment {
+                    segment: Some(path_segment::Segment::Key(key.to_owned())),
+                }],
+            }),
+            default_value: String::new(),
+        }),
+    )
+}
+
+fn custom(tag: &str, value: custom_tag::Type) -> CustomTag {
+    CustomTag {
+        tag: tag.to_owned(),
+        r#type: Some(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(sampling_percent: f64, expected: Option<f64>) {
+        let tracing = api::mesh::ProxyTracing {
+            sampling: sampling_percent,
+            ..api::mesh::ProxyTracing::default()
+        };
+        assert_eq!(sampling(Some(&tracing)), expected);
+    }
+
+    #[test]
+    fn impossible_sampling_counts_as_one_percent() {
+        check(0.0, None);
+        check(50.0, Some(50.0));
+        check(101.0, Some(1.0));
+    }
+
+    #[test]
+    fn tags_are_sorted() {
+        let tags = istio_tags(&Labels::new(), &NodeMetadata::default());
+        let sorted = base(1.0, 0, tags).custom_tags;
+        let names: Vec<&str> = sorted.iter().map(|t| t.tag.as_str()).collect();
+        assert!(names.is_sorted());
+        assert_eq!(names.len(), 9);
+        assert_eq!(names[0], "istio.authorization.dry_run.allow_policy.name");
+    }
+}
