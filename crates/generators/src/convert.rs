@@ -31,25 +31,21 @@ pub fn std_duration(value: std::time::Duration) -> Duration {
 }
 
 /// A wrapped number.
-#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub const fn u32_value(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
 }
 
 /// A wrapped 64-bit number.
-#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub const fn u64_value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
 
 /// A wrapped boolean.
-#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub const fn bool_value(value: bool) -> Option<BoolValue> {
     Some(BoolValue { value })
 }
 
 /// A wrapped double.
-#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub const fn double_value(value: f64) -> Option<DoubleValue> {
     Some(DoubleValue { value })
 }
@@ -63,7 +59,6 @@ pub fn positive(value: i32) -> Option<UInt32Value> {
 }
 
 /// A percentage.
-#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 pub const fn percent(value: f64) -> Option<Percent> {
     Some(Percent { value })
 }

@@ -10,9 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use model::{Service, ServiceEndpoints, fingerprint};
+use model::{ConfigKey, Kind, Service, ServiceEndpoints, fingerprint};
 use pushctx::ConsolidatedRule;
 use serde::Serialize;
+use xds::Source;
 
 /// A value that knows the hash of its own content.
 pub trait Fingerprinted {
@@ -119,4 +120,20 @@ impl<T> Deref for Sealed<T> {
     fn deref(&self) -> &T {
         &self.value
     }
+}
+
+/// The objects behind a resource: that of its service and those of its rule.
+pub fn sources(service: Option<&Service>, rule: Option<&ConsolidatedRule>) -> Arc<[Source]> {
+    let of_rule = rule.into_iter().flat_map(|rule| &rule.sources).map(|name| {
+        ConfigKey::new(
+            Kind::DestinationRule,
+            name.namespace.clone(),
+            name.name.clone(),
+        )
+    });
+    let of_service = service.into_iter().map(|service| service.source.clone());
+    of_service
+        .chain(of_rule)
+        .map(|key| Source::from(key.to_string()))
+        .collect()
 }

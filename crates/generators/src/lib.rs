@@ -2,19 +2,27 @@
 
 pub mod cache;
 pub mod capabilities;
+pub mod cds;
 pub mod convert;
+pub mod eds;
 mod extensions;
 pub mod inputs;
 pub mod lds;
 pub mod locality;
+pub mod mtls;
 pub mod names;
 pub mod nds;
 pub mod node;
 pub mod policy;
 mod provider;
 mod proxy_config;
-mod rds;
+pub mod rds;
+mod registrations;
 mod route;
 mod security;
 mod telemetry;
 pub mod tls;
+mod world;
+
+pub use registrations::NAME_TABLE;
+pub use world::{Mesh, Update};

@@ -126,12 +126,12 @@ mod tests {
 
     #[track_caller]
     fn check(
-        balancer: Option<LoadBalancer>,
+        balancer: Option<&LoadBalancer>,
         distribution: TrafficDistribution,
         mesh: &MeshLocality,
         expected: &str,
     ) {
-        let found = match LocalitySetting::find(balancer.as_ref(), distribution, mesh) {
+        let found = match LocalitySetting::find(balancer, distribution, mesh) {
             LocalitySetting::None => "none",
             LocalitySetting::Locality(_) => "locality",
             LocalitySetting::Forced(labels) if labels.len() == 5 => "node",
@@ -175,8 +175,8 @@ mod tests {
         check(None, Any, &aware, "zone aware");
         check(None, PreferSameZone, &aware, "zone");
         check(None, PreferSameNode, &off, "node");
-        check(rule(Some(false)), PreferSameZone, &mesh, "none");
-        check(rule(None), PreferSameZone, &off, "locality");
+        check(rule(Some(false)).as_ref(), PreferSameZone, &mesh, "none");
+        check(rule(None).as_ref(), PreferSameZone, &off, "locality");
         let zone_off = LoadBalancer {
             zone_aware_lb_setting: Some(ZoneAwareLbSetting {
                 enabled: Some(false),
@@ -184,6 +184,6 @@ mod tests {
             }),
             ..LoadBalancer::default()
         };
-        check(Some(zone_off), PreferSameZone, &mesh, "zone aware");
+        check(Some(&zone_off), PreferSameZone, &mesh, "zone aware");
     }
 }

@@ -9,9 +9,9 @@ use pushctx::PushContext;
 /// namespace.
 pub(crate) fn service<'a>(context: &'a PushContext, name: &str) -> Option<&'a Arc<Service>> {
     match name.split_once('/') {
-        Some((namespace, host)) => context.services().by_host(host)?.get(namespace),
+        Some((namespace, host)) => context.services().get(host, namespace),
         None => {
-            let mut found = context.services().by_host(name)?.values();
+            let mut found = context.services().by_host(name);
             let only = found.next()?;
             found.next().is_none().then_some(only)
         }

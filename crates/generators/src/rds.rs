@@ -11,26 +11,79 @@ mod inputs;
 mod name;
 mod virtual_hosts;
 
+use std::sync::Arc;
+
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use pushctx::{ProxyClass, PushContext};
+use rayon::prelude::*;
+use xds::{Interest, Resource, ResourceSet, Source};
 
 pub(crate) use catch_all::virtual_host as catch_all_virtual_host;
 pub(crate) use domains::alternative_names;
 pub(crate) use inputs::{ClientView, RouteInputs};
 
-use crate::convert;
+use crate::{cache::Cache, convert};
 use name::RouteName;
 
+/// Route configurations that are kept. A class asks for one per HTTP port and sniffed service port.
+const CACHED_ROUTES: usize = 20_000;
 /// Size limit of direct responses, in bytes.
 const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 
-/// Gathers what the configuration of `name` is built from. `None` for a name that means nothing.
-pub(crate) fn inputs(context: &PushContext, class: &ProxyClass, name: &str) -> Option<RouteInputs> {
-    RouteName::parse(name).map(|parsed| RouteInputs::gather(context, class, name, parsed))
+/// Builds route configurations. What was built for one class or snapshot is used again for all others
+/// in which its inputs are the same.
+#[derive(Debug)]
+pub struct Rds {
+    cache: Cache<Arc<Resource>>,
+}
+
+impl Default for Rds {
+    fn default() -> Self {
+        Self {
+            cache: Cache::new(CACHED_ROUTES),
+        }
+    }
+}
+
+impl Rds {
+    /// Returns the configurations that `interest` names. Nothing can be asked for as a whole.
+    pub fn generate(
+        &self,
+        context: &PushContext,
+        class: &ProxyClass,
+        interest: &Interest,
+    ) -> ResourceSet {
+        let Some(names) = interest.names() else {
+            return ResourceSet::default();
+        };
+        let names: Vec<&Arc<str>> = names.iter().collect();
+        names
+            .par_iter()
+            .map(|name| self.resource(context, class, name))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .collect()
+    }
+
+    fn resource(&self, context: &PushContext, class: &ProxyClass, name: &str) -> Arc<Resource> {
+        let Some(parsed) = RouteName::parse(name) else {
+            return Arc::new(Resource::new(name, envoy_json::canonical(&empty(name))));
+        };
+        let inputs = RouteInputs::gather(context, class, name, parsed);
+        self.cache.get_or_build(inputs.fingerprint(), || {
+            let sources: Vec<Source> = inputs
+                .provenance()
+                .iter()
+                .map(|key| key.to_string().into())
+                .collect();
+            let body = envoy_json::canonical(&build(&inputs));
+            Arc::new(Resource::new(name, body).with_sources(sources))
+        })
+    }
 }
 
 /// Builds a sidecar's outbound route configuration.
-pub(crate) fn build(inputs: &RouteInputs) -> RouteConfiguration {
+fn build(inputs: &RouteInputs) -> RouteConfiguration {
     let mut virtual_hosts = virtual_hosts::build(inputs);
     if !inputs.is_sniffed() {
         virtual_hosts.push(catch_all::virtual_host(&inputs.client));
@@ -46,7 +99,7 @@ pub(crate) fn build(inputs: &RouteInputs) -> RouteConfiguration {
 }
 
 /// The answer to a name for which nothing can be built.
-pub(crate) fn empty(name: &str) -> RouteConfiguration {
+fn empty(name: &str) -> RouteConfiguration {
     RouteConfiguration {
         name: name.to_owned(),
         validate_clusters: convert::bool_value(false),

@@ -1,1 +1,129 @@
-//! The control plane: flags, settings, wiring and HTTP ports.
+//! The control plane: flags, settings, wiring and HTTP ports. No mesh logic.
+
+pub mod bootstrap;
+pub mod cli;
+pub mod discovery;
+pub mod generate;
+mod http;
+pub mod load;
+mod metrics;
+pub mod node;
+pub mod settings;
+mod sources;
+pub mod validate;
+mod yaml;
+
+use std::{io::Write, process::ExitCode};
+
+use anyhow::Context as _;
+use generators::Mesh;
+use model::Features;
+use serde_json::Value;
+use xds::{Registry, XDS_GENERATORS};
+
+use cli::{Cli, Command, StructuredOutput};
+use load::Input;
+use settings::{Environment, Settings};
+
+/// Reads the generators that are linked in.
+///
+/// # Errors
+/// When two of them serve one type, or one serves another world.
+pub fn registry() -> anyhow::Result<Registry<Mesh>> {
+    Registry::new(XDS_GENERATORS.iter().copied()).context("register generators")
+}
+
+/// Runs a command; its outcome is the exit status.
+pub fn run(cli: Cli) -> ExitCode {
+    let settings = match Settings::resolve(&Environment) {
+        Ok(settings) => settings,
+        Err(errors) => {
+            for error in errors {
+                fail(&error);
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = match cli.command {
+        Command::Discovery(args) => discovery::run(args, settings).map(|()| true),
+        Command::Generate(args) => generate(&args, settings.features),
+        Command::Validate(args) => validate(&args, settings.features),
+        Command::Bootstrap(args) => bootstrap(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            fail(&format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the last word of a command that failed"
+)]
+fn fail(error: &dyn std::fmt::Display) {
+    eprintln!("error: {error}");
+}
+
+fn generate(args: &cli::GenerateArgs, features: Features) -> anyhow::Result<bool> {
+    let node = node::read(&args.node)?;
+    let input = Input {
+        features,
+        ..Input::read(&args.source)?
+    };
+    let loaded = input.load(now())?;
+    for finding in &loaded.findings {
+        fail_softly(finding);
+    }
+    let output = generate::Generator::new(loaded.intake.state())?.generate(&node, &args.types())?;
+    print(&output, args.output)?;
+    Ok(true)
+}
+
+#[expect(clippy::print_stderr, reason = "findings must not mix with the output")]
+fn fail_softly(finding: &intake::Finding) {
+    eprintln!("{finding}");
+}
+
+fn validate(args: &cli::ValidateArgs, features: Features) -> anyhow::Result<bool> {
+    let input = Input {
+        features,
+        ..Input::read(&args.source)?
+    };
+    let loaded = input.load(now())?;
+    validate::report(&loaded, args.output, &mut std::io::stdout().lock())
+}
+
+fn bootstrap(args: &cli::BootstrapArgs) -> anyhow::Result<bool> {
+    let node = node::read(&args.node)?;
+    let options = bootstrap::BootstrapOptions {
+        xds: args.xds_address.clone(),
+        delta: args.delta,
+        admin: args.admin_address.clone(),
+    };
+    print(
+        &bootstrap::bootstrap(&node, &options),
+        StructuredOutput::Json,
+    )?;
+    Ok(true)
+}
+
+fn print(value: &Value, output: StructuredOutput) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match output {
+        StructuredOutput::Json => writeln!(out, "{}", serde_json::to_string_pretty(value)?)?,
+        StructuredOutput::Yaml => write!(out, "{}", yaml::to_string(value)?)?,
+    }
+    Ok(())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "commands start here, and pass the time on"
+)]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}

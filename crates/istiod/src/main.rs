@@ -1,2 +1,9 @@
 //! The `istiod` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    istiod::run(istiod::cli::Cli::parse())
+}

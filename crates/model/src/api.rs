@@ -8,7 +8,7 @@
 //! `Option` marks what can be told apart from its zero value. Nothing here is validated; that is
 //! the `validation` module's work. Follows config-model.md §2 and §3.
 
-mod codec;
+pub(crate) mod codec;
 mod duration;
 
 pub mod common;

@@ -224,16 +224,23 @@ impl fmt::Display for Kind {
 }
 
 impl Object {
-    /// Reads what stands beside the spec: allocated addresses of ServiceEntries, the health of
-    /// WorkloadEntries.
+    /// Reads what stands beside the spec: allocated addresses of ServiceEntries, health of
+    /// WorkloadEntries, addresses of Gateway API gateways.
     fn with_status(mut self, object: &serde_json::Value) -> Result<Self, api::DecodeError> {
-        let Some(status) = object.get("status") else {
+        let Some(status) = object.get("status").filter(|status| !status.is_null()) else {
             return Ok(self);
         };
-        if let Self::ServiceEntry(entry) = &mut self {
-            Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
-        } else if let Self::WorkloadEntry(entry) = &mut self {
-            Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
+        match &mut self {
+            Self::ServiceEntry(entry) => {
+                Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
+            }
+            Self::WorkloadEntry(entry) => {
+                Arc::make_mut(entry).spec.status = api::decode_at("status", status)?.value;
+            }
+            Self::KubernetesGateway(gateway) => {
+                Arc::make_mut(gateway).spec.status = api::decode_at("status", status)?.value;
+            }
+            _ => {}
         }
         Ok(self)
     }

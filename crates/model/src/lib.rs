@@ -17,6 +17,7 @@ pub mod proxy;
 pub mod push;
 pub mod service;
 pub mod state;
+pub mod validation;
 pub mod visibility;
 
 pub use address::AddressView;

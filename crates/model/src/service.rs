@@ -60,6 +60,17 @@ pub struct ServiceId {
     pub address: Arc<str>,
 }
 
+impl ServiceId {
+    /// The smallest possible id of a key: where a scan of the key's services starts.
+    pub fn first_of(key: &ServiceKey) -> Self {
+        Self {
+            key: key.clone(),
+            object: "".into(),
+            address: "".into(),
+        }
+    }
+}
+
 /// How clients find the endpoints of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resolution {

@@ -67,6 +67,17 @@ pub struct InstanceKey {
     pub service: ServiceKey,
 }
 
+impl MeshState {
+    /// Namespace of mesh-wide objects.
+    pub fn root_namespace(&self) -> &str {
+        if self.mesh.root_namespace.is_empty() {
+            &self.identity.system_namespace
+        } else {
+            &self.mesh.root_namespace
+        }
+    }
+}
+
 /// Names that the whole process agrees on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeshIdentity {

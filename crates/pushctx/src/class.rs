@@ -1,18 +1,24 @@
 //! Proxy classes: the decisions that proxies share.
 
+mod identity;
+mod intern;
+mod normalise;
+
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
-use model::{Labels, Locality, Proxy, ServiceTarget, service::ServiceId};
+use model::{Labels, Locality, Proxy, ProxyType, ServiceTarget, service::ServiceId};
 
-use crate::SidecarScope;
+use crate::{PushContext, SidecarScope, Workload};
+
+pub(crate) use intern::{Classes, Keys};
+pub(crate) use normalise::Named;
 
 /// The identity of a class: what is known of its proxies, whatever the rest of the mesh looks like.
 ///
 /// Proxies with equal keys receive equal resources. The key stays the same from snapshot to snapshot
 /// until something about the proxies themselves changes, so that connections keep their class;
-/// [`PushContext::resolve`](crate::PushContext::resolve) says what the class sees in one snapshot.
-/// Facts that only single proxies have (id, addresses, node name) are kept only where an output
-/// depends on them.
+/// [`PushContext::resolve`] says what the class sees in one snapshot. Facts that only single
+/// proxies have (id, addresses, node name) are kept only where an output depends on them.
 #[derive(Clone, Debug)]
 pub struct ClassKey {
     /// The proxy with its own identity blanked: `id` is empty and `addresses` holds unspecified
@@ -65,3 +71,68 @@ pub struct ProxyClass {
     /// What it can see.
     pub scope: Arc<SidecarScope>,
 }
+
+impl ProxyClass {
+    /// The workload as policies see it.
+    pub fn workload(&self) -> Workload<'_> {
+        Workload {
+            namespace: &self.proxy.namespace,
+            labels: &self.labels,
+            is_waypoint: self.proxy.proxy_type == ProxyType::Waypoint,
+            services: &[],
+        }
+    }
+}
+
+impl PushContext {
+    /// Finds out which class a proxy belongs to. Equal classes are one `Arc`, also across snapshots.
+    pub fn classify(&self, proxy: &Proxy) -> Arc<ClassKey> {
+        let (labels, locality) = self.labels_and_locality(proxy);
+        let targets = self.service_targets(proxy);
+        self.keys
+            .intern(self.class_key(proxy, labels, locality, &targets))
+    }
+
+    /// Works out what a class sees in this snapshot, once per class.
+    pub fn resolve(&self, key: &Arc<ClassKey>) -> Arc<ProxyClass> {
+        self.classes.get(key, || ProxyClass {
+            proxy: key.proxy.clone(),
+            addresses: key.addresses.clone(),
+            labels: key.labels.clone(),
+            locality: key.locality.clone(),
+            targets: self.resolve_targets(key),
+            scope: self.scope(key.proxy.proxy_type, &key.proxy.namespace, &key.labels),
+            key: key.clone(),
+        })
+    }
+
+    /// Returns what proxies of this type, namespace and labels see; computed once per Sidecar and
+    /// namespace.
+    pub fn scope(
+        &self,
+        proxy_type: ProxyType,
+        namespace: &Arc<str>,
+        labels: &Labels,
+    ) -> Arc<SidecarScope> {
+        self.scopes.of(self, proxy_type, namespace, labels)
+    }
+
+    /// The targets of a key as they are now; those whose service or port is gone are left out.
+    fn resolve_targets(&self, key: &ClassKey) -> Vec<ServiceTarget> {
+        key.targets
+            .iter()
+            .filter_map(|(id, port, target_port)| {
+                let service = self.services.attached(self.state.services.get(id)?);
+                let port = service.port(*port)?.clone();
+                Some(ServiceTarget {
+                    service,
+                    port,
+                    target_port: *target_port,
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

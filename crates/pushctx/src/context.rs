@@ -1,10 +1,20 @@
 //! The snapshot itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use model::{Features, MeshState, ServiceEndpoints, ServiceKey, api, state::MeshIdentity};
+use model::{
+    Features, MeshState, PushRequest, ServiceEndpoints, ServiceKey, api, state::MeshIdentity,
+};
 
-use crate::{DestinationRuleIndex, ServiceIndex, VirtualServiceIndex};
+use crate::{
+    DestinationRuleIndex, ServiceIndex, VirtualServiceIndex,
+    authn::AuthnIndex,
+    class::{Classes, Keys, Named},
+    cluster_local::ClusterLocalHosts,
+    scope::{Scopes, SidecarIndex},
+    service::Exports,
+    workload_entry::WorkloadEntryIndex,
+};
 
 /// One immutable state of the mesh with its indexes. Every index is behind an `Arc`: the next
 /// snapshot shares those that a change does not reach.
@@ -14,9 +24,130 @@ pub struct PushContext {
     pub(crate) services: Arc<ServiceIndex>,
     pub(crate) virtual_services: Arc<VirtualServiceIndex>,
     pub(crate) destination_rules: Arc<DestinationRuleIndex>,
+    pub(crate) sidecars: Arc<SidecarIndex>,
+    pub(crate) authn: Arc<AuthnIndex>,
+    pub(crate) workload_entries: Arc<WorkloadEntryIndex>,
+    pub(crate) cluster_local: Arc<ClusterLocalHosts>,
+    /// What was computed on demand.
+    pub(crate) named: Arc<OnceLock<Named>>,
+    pub(crate) scopes: Arc<Scopes>,
+    pub(crate) classes: Arc<Classes>,
+    pub(crate) keys: Arc<Keys>,
 }
 
 impl PushContext {
+    /// Builds all indexes of `state`.
+    pub fn build(state: MeshState) -> Self {
+        let ((services, virtual_services), (destination_rules, workload_entries)) = rayon::join(
+            || {
+                rayon::join(
+                    || ServiceIndex::build(&state),
+                    || VirtualServiceIndex::build(&state),
+                )
+            },
+            || {
+                rayon::join(
+                    || DestinationRuleIndex::build(&state),
+                    || WorkloadEntryIndex::build(&state.objects.workload_entries),
+                )
+            },
+        );
+        Self {
+            services: Arc::new(services),
+            virtual_services: Arc::new(virtual_services),
+            destination_rules: Arc::new(destination_rules),
+            sidecars: Arc::new(SidecarIndex::build(&state)),
+            authn: Arc::new(AuthnIndex::build(&state)),
+            workload_entries: Arc::new(workload_entries),
+            cluster_local: Arc::new(ClusterLocalHosts::build(&state)),
+            named: Arc::default(),
+            scopes: Arc::default(),
+            classes: Arc::default(),
+            keys: Arc::default(),
+            state,
+        }
+    }
+
+    /// Builds the snapshot of `state`, taking over from this one whatever did not change.
+    ///
+    /// What changed is read off the tables, which share what they have in common: the result is the
+    /// same as that of a full build, whatever `request` says. A forced request, and new settings of
+    /// the mesh, build everything.
+    #[must_use]
+    pub fn next(&self, state: MeshState, request: &PushRequest) -> Self {
+        let (old, new) = (&self.state, &state);
+        if request.forced || !same_settings(old, new) {
+            return Self {
+                keys: self.keys.clone(),
+                ..Self::build(state)
+            };
+        }
+        let mut next = Self {
+            state: state.clone(),
+            ..self.clone()
+        };
+        let (before, after) = (&old.objects, &new.objects);
+        let mut scopes_stay = true;
+        let mut names_stay = true;
+        if !old.services.ptr_eq(&new.services) || !before.namespaces.ptr_eq(&after.namespaces) {
+            let (services, dirty) = self.services.next(old, new);
+            if !dirty.is_empty() {
+                next.services = Arc::new(services);
+                scopes_stay = false;
+            }
+        }
+        if !before.virtual_services.ptr_eq(&after.virtual_services) {
+            let (virtual_services, dirty) = self.virtual_services.next(old, new);
+            next.virtual_services = Arc::new(virtual_services);
+            scopes_stay &= dirty.is_empty();
+            names_stay = false;
+        }
+        if !before.destination_rules.ptr_eq(&after.destination_rules) {
+            let (destination_rules, dirty) = self.destination_rules.next(old, new);
+            next.destination_rules = Arc::new(destination_rules);
+            scopes_stay &= dirty.is_empty();
+            names_stay = false;
+        }
+        if !before.sidecars.ptr_eq(&after.sidecars) {
+            next.sidecars = Arc::new(SidecarIndex::build(new));
+            scopes_stay = false;
+            names_stay = false;
+        }
+        if !before
+            .peer_authentications
+            .ptr_eq(&after.peer_authentications)
+            || !before
+                .request_authentications
+                .ptr_eq(&after.request_authentications)
+        {
+            next.authn = Arc::new(self.authn.next(old, new));
+            names_stay = false;
+        }
+        if !before.workload_entries.ptr_eq(&after.workload_entries) {
+            let table = (&before.workload_entries, &after.workload_entries);
+            next.workload_entries = Arc::new(self.workload_entries.next(table.0, table.1));
+        }
+        names_stay &= before
+            .authorization_policies
+            .ptr_eq(&after.authorization_policies)
+            && before.telemetries.ptr_eq(&after.telemetries)
+            && before.traffic_extensions.ptr_eq(&after.traffic_extensions)
+            && before.wasm_plugins.ptr_eq(&after.wasm_plugins)
+            && before.proxy_configs.ptr_eq(&after.proxy_configs)
+            && before.gateways.ptr_eq(&after.gateways)
+            && before.envoy_filters.ptr_eq(&after.envoy_filters);
+        if !names_stay {
+            next.named = Arc::default();
+        }
+        if !scopes_stay {
+            next.scopes = Arc::default();
+        }
+        if !scopes_stay || !old.services.ptr_eq(&new.services) {
+            next.classes = Arc::default();
+        }
+        next
+    }
+
     /// Mesh configuration with defaults.
     pub fn mesh(&self) -> &Arc<api::MeshConfig> {
         &self.state.mesh
@@ -44,11 +175,7 @@ impl PushContext {
 
     /// Namespace of mesh-wide objects.
     pub fn root_namespace(&self) -> &str {
-        if self.state.mesh.root_namespace.is_empty() {
-            &self.state.identity.system_namespace
-        } else {
-            &self.state.mesh.root_namespace
-        }
+        self.state.root_namespace()
     }
 
     /// Services by visibility and host.
@@ -70,4 +197,26 @@ impl PushContext {
     pub fn endpoints(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
         self.state.endpoints.get(key)
     }
+
+    /// Tells whether clients of `namespace` may refer to a service.
+    pub fn is_visible(&self, service: &model::Service, namespace: &str) -> bool {
+        Exports::new(&self.state).is_visible(service, namespace)
+    }
+
+    /// Tells whether traffic to a host stays in the client's cluster (config-model §9.3).
+    pub fn is_cluster_local(&self, hostname: &str) -> bool {
+        self.cluster_local.contains(hostname)
+    }
+}
+
+/// Tells whether nothing changed that every index depends on.
+fn same_settings(old: &MeshState, new: &MeshState) -> bool {
+    same(&old.mesh, &new.mesh)
+        && same(&old.networks, &new.networks)
+        && same(&old.features, &new.features)
+        && same(&old.identity, &new.identity)
+}
+
+fn same<T: PartialEq>(old: &Arc<T>, new: &Arc<T>) -> bool {
+    Arc::ptr_eq(old, new) || old == new
 }

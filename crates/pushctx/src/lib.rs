@@ -2,17 +2,32 @@
 //!
 //! [`PushContext::build`] turns a [`model::MeshState`] into indexes that resource builders read:
 //! services by visibility, VirtualServices by gateway, consolidated DestinationRules, Sidecar
-//! scopes, policies. A [`ProxyClass`] holds every decision that proxies share. [`Publisher`] swaps
-//! snapshots, [`Reader`] takes them. Nothing here does I/O or knows Envoy.
+//! scopes, policies. [`PushContext::next`] does the same at the cost of what changed. A
+//! [`ProxyClass`] holds every decision that proxies share. [`Publisher`] swaps snapshots,
+//! [`Reader`] takes them. Nothing here does I/O or knows Envoy.
 
+mod accounts;
+mod attach;
+mod authn;
 mod class;
+mod cluster_local;
 mod context;
 mod destination_rule;
+mod diff;
+mod order;
 mod publish;
 mod scope;
 mod service;
+mod target;
 mod virtual_service;
+mod workload;
+mod workload_entry;
 
+#[cfg(test)]
+mod testing;
+
+pub use attach::Workload;
+pub use authn::EffectivePeerAuthentication;
 pub use class::{ClassKey, ProxyClass};
 pub use context::PushContext;
 pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};

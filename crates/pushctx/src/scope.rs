@@ -1,8 +1,14 @@
 //! Sidecar scopes: what a proxy of a namespace can see (config-model §13).
 
+mod build;
+mod hosts;
+mod sidecars;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{Config, Labels, Service, api, selects};
+
+pub(crate) use sidecars::{Scopes, SidecarIndex};
 
 use crate::{ConsolidatedRule, ResolvedVirtualService};
 
@@ -34,6 +40,8 @@ pub struct SidecarScope {
     pub outbound_policy: api::sidecar::OutboundTrafficPolicy,
     /// Consolidated rules by service host name, in the order of config-model §11.4.
     pub destination_rules: BTreeMap<Arc<str>, Arc<[Arc<ConsolidatedRule>]>>,
+    /// Content hash of everything above.
+    pub fingerprint: u64,
 }
 
 /// One egress listener of a scope.
@@ -61,6 +69,32 @@ impl SidecarScope {
     /// Finds a visible service by host name.
     pub fn service(&self, hostname: &str) -> Option<&Arc<Service>> {
         self.services_by_host.get(hostname)
+    }
+
+    /// Finds the egress listener that serves a port or Unix path (config-model §13.5): in order, the
+    /// first without port, or with this port; for port 0 the address must be the same too.
+    pub fn egress_listener(&self, port: u16, bind: &str) -> Option<&EgressListener> {
+        self.egress.iter().find(|egress| {
+            let stated = egress.listener.as_ref();
+            match stated.and_then(|l| Some((l, l.port.as_ref()?))) {
+                None => true,
+                Some((listener, stated)) => {
+                    stated.number == u32::from(port) && (port != 0 || listener.bind == bind)
+                }
+            }
+        })
+    }
+
+    /// Finds the connection limits of an inbound port: those of the Sidecar's listener for it, else
+    /// the Sidecar's own.
+    pub fn inbound_connection_pool(&self, port: u16) -> Option<&api::common::ConnectionPool> {
+        let sidecar = &self.sidecar()?.spec;
+        sidecar
+            .ingress
+            .iter()
+            .find(|i| i.port.as_ref().is_some_and(|p| p.number == u32::from(port)))
+            .and_then(|i| i.connection_pool.as_ref())
+            .or(sidecar.inbound_connection_pool.as_ref())
     }
 
     /// Chooses the rule that a client with `labels` applies to an outbound service
@@ -92,3 +126,6 @@ impl SidecarScope {
             .find(|r| r.config.spec.workload_selector.is_none())
     }
 }
+
+#[cfg(test)]
+mod tests;

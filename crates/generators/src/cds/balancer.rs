@@ -28,13 +28,15 @@ const DEFAULT_RING_SIZE: u64 = 1024;
 const AGGRESSION_KEY: &str = "(";
 
 /// Tells whether a cluster sends to the original destination.
-pub fn is_original_dst(cluster: &Cluster) -> bool {
+pub(super) fn is_original_dst(cluster: &Cluster) -> bool {
     cluster.cluster_discovery_type
-        == Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()))
+        == Some(ClusterDiscoveryType::Type(
+            DiscoveryType::OriginalDst.into(),
+        ))
 }
 
 /// Applies the balancer of a policy. The locality settings are separate ([`apply_locality`]).
-pub fn apply(
+pub(super) fn apply(
     cluster: &mut Cluster,
     balancer: Option<&LoadBalancer>,
     port: model::Protocol,
@@ -70,8 +72,9 @@ pub fn apply(
         SimpleLb::Random => cluster.lb_policy = LbPolicy::Random.into(),
         SimpleLb::Passthrough => {
             cluster.lb_policy = LbPolicy::ClusterProvided.into();
-            cluster.cluster_discovery_type =
-                Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
+            cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(
+                DiscoveryType::OriginalDst.into(),
+            ));
             cluster.load_assignment = None;
         }
     }
@@ -122,22 +125,20 @@ fn slow_start(balancer: &LoadBalancer) -> Option<SlowStartConfig> {
 }
 
 /// Marks a cluster as weighted by locality or aware of zones.
-pub fn apply_locality(
-    cluster: &mut Cluster,
-    setting: LocalitySetting<'_>,
-    client: &Client,
-) {
+pub(super) fn apply_locality(cluster: &mut Cluster, setting: LocalitySetting<'_>, client: &Client) {
     let failover = setting.failover_active(cluster.outlier_detection.is_some());
     let weighted = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
-    let always = client.flags.locality_weighted.then_some(weighted.clone());
+    let always = client.flags.locality_weighted.then_some(weighted);
     let specifier = match setting {
-        LocalitySetting::ZoneAware(zone) if client.proxy_type != ProxyType::Waypoint => {
-            Some(LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
+        LocalitySetting::ZoneAware(zone) if client.proxy_type != ProxyType::Waypoint => Some(
+            LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
                 routing_enabled: (zone.enabled == Some(false)).then(Default::default),
-                min_cluster_size: zone.min_cluster_size.and_then(|n| convert::u64_value(n.into())),
+                min_cluster_size: zone
+                    .min_cluster_size
+                    .and_then(|n| convert::u64_value(n.into())),
                 ..ZoneAwareLbConfig::default()
-            }))
-        }
+            }),
+        ),
         LocalitySetting::ZoneAware(_) | LocalitySetting::None => always,
         LocalitySetting::Locality(_) | LocalitySetting::Forced(_) => {
             let prefers = !setting.failover().is_empty() || !setting.failover_priority().is_empty();

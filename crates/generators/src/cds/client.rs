@@ -1,16 +1,20 @@
 //! What clusters depend on besides services and rules: facts of the class and the mesh.
 
-use std::ops::Deref;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Deref,
+};
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::DnsLookupFamily;
 use model::{
-    Features, Proxy, ProxyType, api, fingerprint,
+    Features, Proxy, ProxyType, api,
     api::{
         common::{ClientTlsSettings, TcpKeepalive},
         mesh::{
             DefaultTrafficPolicy, InboundTrafficMode, MeshConfig, MeshH2UpgradePolicy, TlsConfig,
         },
     },
+    fingerprint,
     proxy::IpMode,
 };
 
@@ -27,7 +31,7 @@ use crate::{
 /// Hashed as a whole once per class and snapshot; a builder that has this needs no proxy.
 #[derive(Hash, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
-pub struct ClientFacts {
+pub(super) struct ClientFacts {
     /// What kind of proxy it is.
     pub proxy_type: ProxyType,
     /// Its address families.
@@ -52,7 +56,7 @@ pub struct ClientFacts {
 
 /// Files of client certificates that the node states; empty paths are possible but for the chain.
 #[derive(Clone, Hash, Debug)]
-pub struct ClientCertificates {
+pub(super) struct ClientCertificates {
     /// The certificate chain.
     pub chain: String,
     /// The key.
@@ -63,7 +67,7 @@ pub struct ClientCertificates {
 
 /// Mesh-wide settings that clusters read.
 #[derive(Hash, Debug)]
-pub struct MeshFacts {
+pub(super) struct MeshFacts {
     /// Connect timeout of all clusters.
     pub connect_timeout: api::Duration,
     /// TCP keep-alive under that of rules.
@@ -97,7 +101,7 @@ pub struct MeshFacts {
 /// Flags that clusters read.
 #[derive(Hash, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
-pub struct Flags {
+pub(super) struct Flags {
     /// Unhealthy endpoints are sent to everyone.
     pub send_unhealthy: bool,
     /// Unhealthy endpoints are sent unless a rule wants healthy ones.
@@ -140,7 +144,7 @@ pub struct Flags {
 
 /// [`ClientFacts`] with their fingerprint and the parts of messages that follow from them.
 #[derive(Debug)]
-pub struct Client {
+pub(super) struct Client {
     facts: ClientFacts,
     parts: Parts,
     fingerprint: u64,
@@ -148,13 +152,17 @@ pub struct Client {
 
 impl Client {
     /// Collects the facts for a proxy's class.
-    pub fn new(proxy: &Proxy, mesh: &MeshConfig, features: &Features) -> Self {
+    pub(super) fn new(proxy: &Proxy, mesh: &MeshConfig, features: &Features) -> Self {
         let facts = ClientFacts::new(proxy, mesh, features);
-        Self { fingerprint: fingerprint::of(&facts), parts: Parts::new(&facts), facts }
+        Self {
+            fingerprint: fingerprint::of(&facts),
+            parts: Parts::new(&facts),
+            facts,
+        }
     }
 
     /// Messages that follow from the facts, built once.
-    pub fn parts(&self) -> &Parts {
+    pub(super) fn parts(&self) -> &Parts {
         &self.parts
     }
 }
@@ -176,17 +184,23 @@ impl Deref for Client {
 impl ClientFacts {
     fn new(proxy: &Proxy, mesh: &MeshConfig, features: &Features) -> Self {
         let metadata = &proxy.metadata;
-        let stated = |key: &str| proxy.raw_metadata.get(key).and_then(|v| v.as_str()) == Some("true");
-        let config = metadata.proxy_config.as_deref().unwrap_or(&mesh.default_config);
+        let stated =
+            |key: &str| proxy.raw_metadata.get(key).and_then(|v| v.as_str()) == Some("true");
+        let config = metadata
+            .proxy_config
+            .as_deref()
+            .unwrap_or(&mesh.default_config);
         let hbone_sending = features.ambient && features.sending_hbone;
         Self {
             proxy_type: proxy.proxy_type,
             ip_mode: proxy.ip_mode,
             capabilities: Capabilities::of(proxy),
-            certificates: (!metadata.tls_client_cert_chain.is_empty()).then(|| ClientCertificates {
-                chain: metadata.tls_client_cert_chain.clone(),
-                key: metadata.tls_client_key.clone(),
-                root: metadata.tls_client_root_cert.clone(),
+            certificates: (!metadata.tls_client_cert_chain.is_empty()).then(|| {
+                ClientCertificates {
+                    chain: metadata.tls_client_cert_chain.clone(),
+                    key: metadata.tls_client_key.clone(),
+                    root: metadata.tls_client_root_cert.clone(),
+                }
             }),
             file_credential: stated("file-credential"),
             credential_socket: stated("credential"),
@@ -203,7 +217,7 @@ impl ClientFacts {
     }
 
     /// Families by which the proxy resolves host names.
-    pub fn dns_family(&self) -> DnsLookupFamily {
+    pub(super) fn dns_family(&self) -> DnsLookupFamily {
         match self.ip_mode {
             IpMode::V6 if self.flags.v4_outbound_for_v6 => DnsLookupFamily::All,
             IpMode::V6 => DnsLookupFamily::V6Only,
@@ -213,22 +227,30 @@ impl ClientFacts {
     }
 
     /// Tells whether this is a gateway.
-    pub fn is_router(&self) -> bool {
+    pub(super) fn is_router(&self) -> bool {
         self.proxy_type == ProxyType::Router
     }
 
     /// Address that inbound connections to the original destination come from.
-    pub fn passthrough_bind(&self) -> &'static str {
-        if self.ip_mode == IpMode::V6 { "::6" } else { "127.0.0.6" }
+    pub(super) fn passthrough_bind(&self) -> &'static str {
+        if self.ip_mode == IpMode::V6 {
+            "::6"
+        } else {
+            "127.0.0.6"
+        }
     }
 
     /// The loopback address of the proxy's family.
-    pub fn loopback(&self) -> &'static str {
-        if self.ip_mode == IpMode::V6 { "::1" } else { "127.0.0.1" }
+    pub(super) fn loopback(&self) -> IpAddr {
+        if self.ip_mode == IpMode::V6 {
+            Ipv6Addr::LOCALHOST.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        }
     }
 
     /// Tells whether clusters exchange peer metadata: the mesh wants it and the proxy can.
-    pub fn exchanges_metadata(&self) -> bool {
+    pub(super) fn exchanges_metadata(&self) -> bool {
         self.flags.metadata_exchange && self.capabilities.metadata_exchange
     }
 }

@@ -25,11 +25,11 @@ use envoy_types::pb::{
 use crate::convert;
 
 /// Key of the options in a cluster.
-pub const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+pub(super) const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// The options while a cluster is being built.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub struct HttpOptions {
+pub(super) struct HttpOptions {
     /// Which protocol is spoken.
     pub protocol: Protocol,
     /// Timeouts and limits of connections.
@@ -42,8 +42,7 @@ pub struct HttpOptions {
 
 /// Which protocol is spoken with the upstream.
 #[derive(Clone, Default, PartialEq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "lives on the stack of one builder")]
-pub enum Protocol {
+pub(super) enum Protocol {
     /// Not chosen: Envoy's default, HTTP/1.1.
     #[default]
     Unset,
@@ -57,22 +56,22 @@ pub enum Protocol {
 
 impl Protocol {
     /// HTTP/2 without further settings.
-    pub fn http2() -> Self {
+    pub(super) fn http2() -> Self {
         Self::Http2(Http2ProtocolOptions::default())
     }
 
     /// HTTP/1.1; header names keep their case on demand.
-    pub fn http1(preserve_case: bool) -> Self {
+    pub(super) fn http1(preserve_case: bool) -> Self {
         Self::Http1(http1_options(preserve_case))
     }
 
     /// What the downstream speaks.
-    pub fn downstream(preserve_case: bool) -> Self {
+    pub(super) fn downstream(preserve_case: bool) -> Self {
         Self::Downstream(http1_options(preserve_case))
     }
 
     /// Chooses by the port's protocol (§3.5).
-    pub fn of_port(port: model::Protocol, router: bool, preserve_case: bool) -> Self {
+    pub(super) fn of_port(port: model::Protocol, router: bool, preserve_case: bool) -> Self {
         if port.is_http2() {
             return Self::http2();
         }
@@ -88,34 +87,37 @@ impl Protocol {
 
 impl HttpOptions {
     /// Options that only choose a protocol.
-    pub fn of(protocol: Protocol) -> Self {
-        Self { protocol, ..Self::default() }
+    pub(super) fn of(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            ..Self::default()
+        }
     }
 
     /// Tells whether the protocol is HTTP/2, stated.
-    pub fn is_http2(&self) -> bool {
+    pub(super) fn is_http2(&self) -> bool {
         matches!(self.protocol, Protocol::Http2(_))
     }
 
     /// Tells whether nothing had to be set.
-    pub fn is_unset(&self) -> bool {
+    pub(super) fn is_unset(&self) -> bool {
         *self == Self::default()
     }
 
     /// Common options, added when they are not there.
-    pub fn common(&mut self) -> &mut CommonOptions {
+    pub(super) fn common(&mut self) -> &mut CommonOptions {
         self.common.get_or_insert_default()
     }
 
     /// Turns a protocol that is not chosen yet into HTTP/2.
-    pub fn upgrade(&mut self) {
+    pub(super) fn upgrade(&mut self) {
         if self.protocol == Protocol::Unset {
             self.protocol = Protocol::http2();
         }
     }
 
     /// Follows the downstream, whatever was chosen; explicit HTTP/1 settings are kept.
-    pub fn follow_downstream(&mut self) {
+    pub(super) fn follow_downstream(&mut self) {
         self.protocol = match std::mem::take(&mut self.protocol) {
             Protocol::Http1(http1) | Protocol::Downstream(http1) => Protocol::Downstream(http1),
             Protocol::Unset | Protocol::Http2(_) => Protocol::downstream(false),
@@ -123,16 +125,16 @@ impl HttpOptions {
     }
 
     /// Packs the options. A protocol that is still not chosen is HTTP/1.1: Envoy wants one.
-    pub fn packed(self) -> Any {
+    pub(super) fn packed(self) -> Any {
         let explicit = |config| {
             UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
                 protocol_config: Some(config),
             })
         };
         let protocol = match self.protocol {
-            Protocol::Unset => {
-                explicit(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default()))
-            }
+            Protocol::Unset => explicit(ProtocolConfig::HttpProtocolOptions(
+                Http1ProtocolOptions::default(),
+            )),
             Protocol::Http1(http1) => explicit(ProtocolConfig::HttpProtocolOptions(http1)),
             Protocol::Http2(http2) => explicit(ProtocolConfig::Http2ProtocolOptions(http2)),
             Protocol::Downstream(http1) => {

@@ -10,11 +10,11 @@ use model::{Service, config::Meta};
 
 /// Fields of the namespace `istio` while a cluster is being built.
 #[derive(Clone, Default, Debug)]
-pub struct IstioMetadata(HashMap<String, Value>);
+pub(super) struct IstioMetadata(HashMap<String, Value>);
 
 impl IstioMetadata {
     /// Names the services behind the cluster.
-    pub fn services<'a>(&mut self, services: impl IntoIterator<Item = &'a Service>) {
+    pub(super) fn services<'a>(&mut self, services: impl IntoIterator<Item = &'a Service>) {
         let values: Vec<Value> = services
             .into_iter()
             .map(|service| {
@@ -23,29 +23,40 @@ impl IstioMetadata {
                     ("name", &service.attributes.name),
                     ("namespace", &service.attributes.namespace),
                 ];
-                let fields =
-                    fields.into_iter().map(|(k, v)| (k.to_owned(), string(&**v))).collect();
-                Value { kind: Some(Kind::StructValue(Struct { fields })) }
+                let fields = fields
+                    .into_iter()
+                    .map(|(k, v)| (k.to_owned(), string(v)))
+                    .collect();
+                Value {
+                    kind: Some(Kind::StructValue(Struct { fields })),
+                }
             })
             .collect();
         self.0.insert(
             "services".to_owned(),
-            Value { kind: Some(Kind::ListValue(ListValue { values })) },
+            Value {
+                kind: Some(Kind::ListValue(ListValue { values })),
+            },
         );
     }
 
     /// Sets a field to `true`.
-    pub fn mark(&mut self, key: &str) {
-        self.0.insert(key.to_owned(), Value { kind: Some(Kind::BoolValue(true)) });
+    pub(super) fn mark(&mut self, key: &str) {
+        self.0.insert(
+            key.to_owned(),
+            Value {
+                kind: Some(Kind::BoolValue(true)),
+            },
+        );
     }
 
     /// Sets a field to a string.
-    pub fn text(&mut self, key: &str, value: &str) {
+    pub(super) fn text(&mut self, key: &str, value: &str) {
         self.0.insert(key.to_owned(), string(value));
     }
 
     /// Names the rule that shaped the cluster.
-    pub fn rule(&mut self, rule: &Meta) {
+    pub(super) fn rule(&mut self, rule: &Meta) {
         let path = format!(
             "/apis/networking.istio.io/v1/namespaces/{}/destination-rule/{}",
             rule.namespace, rule.name
@@ -54,12 +65,12 @@ impl IstioMetadata {
     }
 
     /// Tells whether nothing was set.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Makes the message; `None` when nothing was set.
-    pub fn message(self) -> Option<Metadata> {
+    pub(super) fn message(self) -> Option<Metadata> {
         if self.0.is_empty() {
             return None;
         }
@@ -71,5 +82,7 @@ impl IstioMetadata {
 }
 
 fn string(value: &str) -> Value {
-    Value { kind: Some(Kind::StringValue(value.to_owned())) }
+    Value {
+        kind: Some(Kind::StringValue(value.to_owned())),
+    }
 }

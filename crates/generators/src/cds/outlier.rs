@@ -18,7 +18,7 @@ use super::{client::Flags, http::HttpOptions};
 use crate::convert;
 
 /// Applies outlier detection, and the panic threshold that goes with it or without it.
-pub fn apply(
+pub(super) fn apply(
     cluster: &mut Cluster,
     http: &mut HttpOptions,
     detection: Option<&common::OutlierDetection>,
@@ -37,13 +37,15 @@ pub fn apply(
         None => flags.auto_send_unhealthy.then_some(0.0),
     };
     if let Some(threshold) = threshold {
-        cluster.common_lb_config.get_or_insert_default().healthy_panic_threshold =
-            convert::percent(threshold);
+        cluster
+            .common_lb_config
+            .get_or_insert_default()
+            .healthy_panic_threshold = convert::percent(threshold);
     }
 }
 
 /// Tells whether unhealthy endpoints of a service are sent whatever a rule wants.
-pub fn forces_unhealthy(service: &Service, flags: &Flags) -> bool {
+pub(super) fn forces_unhealthy(service: &Service, flags: &Flags) -> bool {
     flags.send_unhealthy || service.attributes.traffic_distribution != TrafficDistribution::Any
 }
 
@@ -88,9 +90,11 @@ fn error_matcher(codes: &[u32]) -> Option<http_protocol_options::OutlierDetectio
             header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(pattern)),
             ..HeaderMatcher::default()
         };
-        predicate(match_predicate::Rule::HttpResponseHeadersMatch(HttpHeadersMatch {
-            headers: vec![header],
-        }))
+        predicate(match_predicate::Rule::HttpResponseHeadersMatch(
+            HttpHeadersMatch {
+                headers: vec![header],
+            },
+        ))
     };
     let error_matcher = match codes {
         [] => return None,
@@ -99,5 +103,7 @@ fn error_matcher(codes: &[u32]) -> Option<http_protocol_options::OutlierDetectio
             rules: codes.iter().map(matcher).collect(),
         })),
     };
-    Some(http_protocol_options::OutlierDetection { error_matcher: Some(error_matcher) })
+    Some(http_protocol_options::OutlierDetection {
+        error_matcher: Some(error_matcher),
+    })
 }

@@ -5,7 +5,8 @@ use envoy_types::pb::{
     envoy::{
         config::{
             cluster::v3::{
-                CircuitBreakers, Filter, circuit_breakers::Thresholds, cluster::TransportSocketMatch,
+                CircuitBreakers, Filter, circuit_breakers::Thresholds,
+                cluster::TransportSocketMatch,
             },
             core::v3::{ConfigSource, TransportSocket, TypedExtensionConfig},
         },
@@ -14,9 +15,7 @@ use envoy_types::pb::{
             transport_sockets::{
                 internal_upstream::v3::{InternalUpstreamTransport, internal_upstream_transport},
                 raw_buffer::v3::RawBuffer,
-                tls::v3::{
-                    SdsSecretConfig, TlsParameters, tls_parameters::TlsProtocol,
-                },
+                tls::v3::{SdsSecretConfig, TlsParameters, tls_parameters::TlsProtocol},
             },
         },
         r#type::metadata::v3::{MetadataKind, metadata_kind},
@@ -38,7 +37,7 @@ const INTERNAL_UPSTREAM: &str = "envoy.transport_sockets.internal_upstream";
 
 /// Messages that follow from [`ClientFacts`] alone.
 #[derive(Debug)]
-pub struct Parts {
+pub(super) struct Parts {
     /// The metadata exchange filter; `None` when the proxy does not exchange.
     pub exchange_filter: Option<Filter>,
     /// Thresholds without limits.
@@ -65,7 +64,7 @@ pub struct Parts {
 
 impl Parts {
     /// Builds the parts.
-    pub fn new(facts: &ClientFacts) -> Self {
+    pub(super) fn new(facts: &ClientFacts) -> Self {
         let raw_buffer = convert::transport_socket(RAW_BUFFER, raw_buffer_config());
         let mut mutual_parameters = tls_parameters();
         facts.flags.compliance.restrict(&mut mutual_parameters);
@@ -100,7 +99,7 @@ impl Parts {
 }
 
 /// TLS 1.2 to 1.3, the range of all upstream contexts.
-pub fn tls_parameters() -> TlsParameters {
+pub(super) fn tls_parameters() -> TlsParameters {
     TlsParameters {
         tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
         tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
@@ -109,7 +108,7 @@ pub fn tls_parameters() -> TlsParameters {
 }
 
 /// Thresholds without limits.
-pub fn thresholds(facts: &ClientFacts) -> Thresholds {
+pub(super) fn thresholds(facts: &ClientFacts) -> Thresholds {
     let unlimited = convert::u32_value(u32::MAX);
     Thresholds {
         max_connections: unlimited,
@@ -135,13 +134,13 @@ fn exchange_filter(facts: &ClientFacts) -> Filter {
 }
 
 /// Packed config of the plain TCP socket.
-pub fn raw_buffer_config() -> Any {
+pub(super) fn raw_buffer_config() -> Any {
     any(&RawBuffer {})
 }
 
 /// A socket to a listener inside the proxy, around `inner`, that hands on metadata of the kinds
 /// and names in `passthrough`.
-pub fn internal_upstream(
+pub(super) fn internal_upstream(
     name: &str,
     inner: TransportSocket,
     passthrough: &[(metadata_kind::Kind, &str)],
@@ -157,13 +156,12 @@ pub fn internal_upstream(
         any(&InternalUpstreamTransport {
             passthrough_metadata: passthrough.iter().map(source).collect(),
             transport_socket: Some(inner),
-            ..InternalUpstreamTransport::default()
         }),
     )
 }
 
 /// The socket into an HBONE tunnel.
-pub fn hbone_socket(inner: TransportSocket) -> TransportSocket {
+pub(super) fn hbone_socket(inner: TransportSocket) -> TransportSocket {
     use metadata_kind::{Cluster, Host, Kind};
     internal_upstream(
         INTERNAL_UPSTREAM,

@@ -20,12 +20,18 @@ use super::{
 use crate::{convert, policy::Policy};
 
 /// Applies the pool and the retry budget of a policy. A missing pool counts as an empty one.
-pub fn apply(cluster: &mut Cluster, http: &mut HttpOptions, policy: &Policy<'_>, client: &Client) {
+pub(super) fn apply(
+    cluster: &mut Cluster,
+    http: &mut HttpOptions,
+    policy: &Policy<'_>,
+    client: &Client,
+) {
     let pool = policy.connection_pool;
     let tcp = pool.and_then(|p| p.tcp.as_ref());
     cluster.circuit_breakers = Some(circuit_breakers(pool, policy.retry_budget, client));
     cluster.connect_timeout = Some(convert::duration(
-        tcp.and_then(|t| t.connect_timeout).unwrap_or(client.mesh.connect_timeout),
+        tcp.and_then(|t| t.connect_timeout)
+            .unwrap_or(client.mesh.connect_timeout),
     ));
     let keepalive = tcp.and_then(|t| t.tcp_keepalive.as_ref());
     cluster.upstream_connection_options = keepalive_options(keepalive, client);
@@ -35,7 +41,7 @@ pub fn apply(cluster: &mut Cluster, http: &mut HttpOptions, policy: &Policy<'_>,
 }
 
 /// Lays a rule's keep-alive over the mesh's, attribute by attribute.
-pub fn keepalive_options(
+pub(super) fn keepalive_options(
     own: Option<&common::TcpKeepalive>,
     client: &ClientFacts,
 ) -> Option<UpstreamConnectionOptions> {
@@ -45,7 +51,9 @@ pub fn keepalive_options(
     }
     let mut keepalive = TcpKeepalive::default();
     let whole_seconds = |duration: Option<model::api::Duration>| {
-        duration.and_then(|d| u32::try_from(d.seconds()).ok()).and_then(convert::u32_value)
+        duration
+            .and_then(|d| u32::try_from(d.seconds()).ok())
+            .and_then(convert::u32_value)
     };
     for layer in [mesh, own].into_iter().flatten() {
         if layer.probes > 0 {
@@ -74,7 +82,10 @@ fn circuit_breakers(
         set(&mut thresholds.max_connections, tcp.max_connections);
     }
     if let Some(http) = pool.and_then(|p| p.http.as_ref()) {
-        set(&mut thresholds.max_pending_requests, http.http1_max_pending_requests);
+        set(
+            &mut thresholds.max_pending_requests,
+            http.http1_max_pending_requests,
+        );
         set(&mut thresholds.max_requests, http.http2_max_requests);
         set(&mut thresholds.max_retries, http.max_retries);
     }
@@ -86,22 +97,23 @@ fn circuit_breakers(
             concurrency => concurrency,
         }),
     });
-    CircuitBreakers { thresholds: vec![thresholds], ..CircuitBreakers::default() }
+    CircuitBreakers {
+        thresholds: vec![thresholds],
+        ..CircuitBreakers::default()
+    }
 }
 
 /// Replaces a limit by a positive number.
-fn set(
-    limit: &mut Option<envoy_types::pb::google::protobuf::UInt32Value>,
-    value: i32,
-) {
+fn set(limit: &mut Option<envoy_types::pb::google::protobuf::UInt32Value>, value: i32) {
     *limit = convert::positive(value).or(*limit);
 }
 
 fn apply_http(options: &mut HttpOptions, pool: &ConnectionPool) {
     let http = pool.http.as_ref();
     let tcp = pool.tcp.as_ref();
-    let idle_timeout =
-        http.and_then(|h| h.idle_timeout).or_else(|| tcp.and_then(|t| t.idle_timeout));
+    let idle_timeout = http
+        .and_then(|h| h.idle_timeout)
+        .or_else(|| tcp.and_then(|t| t.idle_timeout));
     let max_duration = tcp.and_then(|t| t.max_connection_duration);
     let max_requests = http.and_then(|h| convert::positive(h.max_requests_per_connection));
     let max_streams = http.and_then(|h| convert::positive(h.max_concurrent_streams));
@@ -133,7 +145,11 @@ fn apply_http(options: &mut HttpOptions, pool: &ConnectionPool) {
 }
 
 /// Tells whether a port is upgraded to HTTP/2 (§5.4).
-pub fn upgrades(pool: Option<&ConnectionPool>, port: model::Protocol, client: &Client) -> bool {
+pub(super) fn upgrades(
+    pool: Option<&ConnectionPool>,
+    port: model::Protocol,
+    client: &Client,
+) -> bool {
     let http = pool.and_then(|p| p.http.as_ref());
     if http.is_some_and(|h| h.use_client_protocol) {
         return false;
@@ -146,6 +162,7 @@ pub fn upgrades(pool: Option<&ConnectionPool>, port: model::Protocol, client: &C
 }
 
 /// Tells whether a pool wants the client's protocol kept.
-pub fn uses_client_protocol(pool: Option<&ConnectionPool>) -> bool {
-    pool.and_then(|p| p.http.as_ref()).is_some_and(|h| h.use_client_protocol)
+pub(super) fn uses_client_protocol(pool: Option<&ConnectionPool>) -> bool {
+    pool.and_then(|p| p.http.as_ref())
+        .is_some_and(|h| h.use_client_protocol)
 }

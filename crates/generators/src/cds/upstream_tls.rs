@@ -15,22 +15,16 @@ use envoy_types::pb::{
             tls::v3::{
                 CertificateValidationContext, CommonTlsContext, SdsSecretConfig, TlsParameters,
                 UpstreamTlsContext,
-                common_tls_context::{
-                    CombinedCertificateValidationContext, ValidationContextType,
-                },
+                common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
             },
         },
         r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
     },
     google::protobuf::Struct,
 };
-use model::{
-    Service,
-    api::{
-        common::{ClientTlsMode, ClientTlsSettings},
-        destination_rule::{ProxyProtocol, ProxyProtocolVersion},
-    },
-    service::Registry,
+use model::api::{
+    common::{ClientTlsMode, ClientTlsSettings},
+    destination_rule::{ProxyProtocol, ProxyProtocolVersion},
 };
 use serde_json::json;
 
@@ -42,7 +36,7 @@ const SYSTEM_ROOTS: &str = "system";
 
 /// How a server is believed to treat mutual TLS (§9.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum ServerMode {
+pub(super) enum ServerMode {
     /// Not part of the mesh.
     Unknown,
     /// Does not offer it.
@@ -53,11 +47,16 @@ pub enum ServerMode {
 
 /// What decides the TLS of one cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct TlsChoice<'a> {
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+pub(super) struct TlsChoice<'a> {
     /// The settings of the resolved policy.
     pub settings: Option<&'a ClientTlsSettings>,
-    /// The service.
-    pub service: &'a Service,
+    /// What the TLS is for, for messages.
+    pub subject: &'a str,
+    /// The server is outside of the mesh.
+    pub mesh_external: bool,
+    /// The service comes from a ServiceEntry: its identities count where a rule names none.
+    pub service_entry: bool,
     /// Identities of the service.
     pub accounts: &'a [std::sync::Arc<str>],
     /// The SNI for mutual TLS of the mesh when the rule has none; empty for forward proxies.
@@ -88,20 +87,22 @@ struct Effective<'a> {
 
 /// What a forward proxy has to know of the TLS that was applied.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Applied {
+pub(super) struct Applied {
     /// The server is not verified, or not by the request's host.
     pub insecure: bool,
 }
 
 /// Applies TLS to a cluster: its sockets and what HTTP options follow.
-pub fn apply(
+pub(super) fn apply(
     cluster: &mut Cluster,
     http: &mut HttpOptions,
     choice: &TlsChoice<'_>,
     client: &Client,
 ) -> Applied {
     let mut applied = Applied::default();
-    let settings = choice.effective(client).filter(|s| s.mode != ClientTlsMode::Disable);
+    let settings = choice
+        .effective(client)
+        .filter(|s| s.mode != ClientTlsMode::Disable);
     let Some(settings) = settings else {
         if client.hbone {
             let hbone = hbone_match(client.parts().raw_buffer.clone());
@@ -118,9 +119,8 @@ pub fn apply(
         http.upstream.auto_sni = settings.sni.is_empty();
         http.upstream.auto_san_validation = !settings.skip_verify
             && (choice.forward_proxy || (settings.sni.is_empty() && settings.sans.is_empty()));
-        applied.insecure = settings.skip_verify
-            || !http.upstream.auto_sni
-            || !http.upstream.auto_san_validation;
+        applied.insecure =
+            settings.skip_verify || !http.upstream.auto_sni || !http.upstream.auto_san_validation;
     }
     let Some(socket) = socket else {
         return applied;
@@ -161,10 +161,7 @@ impl<'a> TlsChoice<'a> {
     fn effective(&self, client: &'a Client) -> Option<Effective<'a>> {
         let accounts = || self.accounts.iter().map(|a| &**a).collect::<Vec<_>>();
         let Some(given) = self.settings else {
-            if self.service.mesh_external
-                || !client.mesh.auto_mtls
-                || self.server != ServerMode::Offered
-            {
+            if self.mesh_external || !client.mesh.auto_mtls || self.server != ServerMode::Offered {
                 return None;
             }
             let mutual = match &client.certificates {
@@ -190,7 +187,7 @@ impl<'a> TlsChoice<'a> {
             sni: &given.sni,
             skip_verify: given.insecure_skip_verify.unwrap_or_default(),
         };
-        let keeps_rule = self.service.mesh_external && client.flags.prefer_rule_tls_for_external;
+        let keeps_rule = self.mesh_external && client.flags.prefer_rule_tls_for_external;
         match given.mode {
             ClientTlsMode::Disable | ClientTlsMode::Simple => Some(as_given),
             ClientTlsMode::Mutual | ClientTlsMode::IstioMutual => {
@@ -205,9 +202,16 @@ impl<'a> TlsChoice<'a> {
                 if given.mode == ClientTlsMode::Mutual {
                     return Some(as_given);
                 }
-                let sans =
-                    if as_given.sans.is_empty() { accounts() } else { as_given.sans };
-                let sni = if as_given.sni.is_empty() { self.default_sni } else { as_given.sni };
+                let sans = if as_given.sans.is_empty() {
+                    accounts()
+                } else {
+                    as_given.sans
+                };
+                let sni = if as_given.sni.is_empty() {
+                    self.default_sni
+                } else {
+                    as_given.sni
+                };
                 Some(Effective {
                     sans,
                     sni,
@@ -297,13 +301,15 @@ impl<'a> Effective<'a> {
         }
         let mutual = self.mode == ClientTlsMode::Mutual;
         let mut context = CommonTlsContext {
-            tls_params: Some(self.parameters(client)),
-            alpn_protocols: if http.is_http2() { vec!["h2".to_owned()] } else { Vec::new() },
+            tls_params: Some(parameters(client)),
+            alpn_protocols: if http.is_http2() {
+                vec!["h2".to_owned()]
+            } else {
+                Vec::new()
+            },
             ..CommonTlsContext::default()
         };
-        let names = if self.sans.is_empty()
-            && choice.service.attributes.registry == Registry::External
-        {
+        let names = if self.sans.is_empty() && choice.service_entry {
             choice.accounts.iter().map(|a| &**a).collect()
         } else {
             self.sans.clone()
@@ -324,7 +330,7 @@ impl<'a> Effective<'a> {
         if mutual {
             if self.certificate.is_empty() || self.key.is_empty() {
                 tracing::warn!(
-                    service = %choice.service.hostname,
+                    service = choice.subject,
                     "mutual TLS without client certificate or key, sent in plaintext",
                 );
                 return None;
@@ -341,25 +347,30 @@ impl<'a> Effective<'a> {
                     ..DataSource::default()
                 });
             }
-            let roots = if self.roots.is_empty() { SYSTEM_ROOTS } else { self.roots };
+            let roots = if self.roots.is_empty() {
+                SYSTEM_ROOTS
+            } else {
+                self.roots
+            };
             combined(validation, secret(&format!("file-root:{roots}")))
         });
         Some(socket(context, self.sni.to_owned()))
     }
+}
 
-    fn parameters(&self, client: &Client) -> TlsParameters {
-        let mut parameters = parts::tls_parameters();
-        if let Some(defaults) = client.mesh.tls_defaults.as_ref() {
-            parameters.ecdh_curves.clone_from(&defaults.ecdh_curves);
-            parameters.cipher_suites.clone_from(&defaults.cipher_suites);
-        }
-        client.flags.compliance.restrict(&mut parameters);
-        parameters
+/// The parameters of TLS that is no mutual TLS of the mesh.
+fn parameters(client: &Client) -> TlsParameters {
+    let mut parameters = parts::tls_parameters();
+    if let Some(defaults) = client.mesh.tls_defaults.as_ref() {
+        parameters.ecdh_curves.clone_from(&defaults.ecdh_curves);
+        parameters.cipher_suites.clone_from(&defaults.cipher_suites);
     }
+    client.flags.compliance.restrict(&mut parameters);
+    parameters
 }
 
 /// Wraps every socket of a cluster so that it sends a PROXY protocol header.
-pub fn apply_proxy_protocol(cluster: &mut Cluster, protocol: Option<&ProxyProtocol>) {
+pub(super) fn apply_proxy_protocol(cluster: &mut Cluster, protocol: Option<&ProxyProtocol>) {
     let Some(protocol) = protocol else {
         return;
     };
@@ -381,9 +392,10 @@ pub fn apply_proxy_protocol(cluster: &mut Cluster, protocol: Option<&ProxyProtoc
         )
     };
     if cluster.transport_socket_matches.is_empty() {
-        let inner = cluster.transport_socket.take().unwrap_or_else(|| {
-            convert::transport_socket("raw_buffer", parts::raw_buffer_config())
-        });
+        let inner = cluster
+            .transport_socket
+            .take()
+            .unwrap_or_else(|| convert::transport_socket("raw_buffer", parts::raw_buffer_config()));
         cluster.transport_socket = Some(wrap(inner));
         return;
     }
@@ -401,7 +413,7 @@ fn hbone_match(inner: TransportSocket) -> TransportSocketMatch {
 }
 
 /// Packs an upstream context into a socket.
-pub fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
+pub(super) fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
     convert::transport_socket(
         tls::TLS_SOCKET,
         any(&UpstreamTlsContext {
@@ -413,7 +425,7 @@ pub fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
 }
 
 /// Roots by reference together with what else is demanded of the peer.
-pub fn combined(
+pub(super) fn combined(
     default: CertificateValidationContext,
     roots: SdsSecretConfig,
 ) -> ValidationContextType {
@@ -424,7 +436,10 @@ pub fn combined(
     })
 }
 
-#[expect(deprecated, reason = "the form that Istio sends and that old proxies know")]
+#[expect(
+    deprecated,
+    reason = "the form that Istio sends and that old proxies know"
+)]
 fn exact_names(names: &[&str]) -> CertificateValidationContext {
     CertificateValidationContext {
         match_subject_alt_names: names

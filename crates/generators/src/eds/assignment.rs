@@ -1,22 +1,25 @@
 //! The inputs of one load assignment, and its making step by step (clusters-endpoints §19.1).
 
 use envoy_types::pb::envoy::config::endpoint::v3::LocalityLbEndpoints;
-use model::{Port, Service, ServiceEndpoints, api::destination_rule::DestinationRule};
-use pushctx::{ConsolidatedRule, NetworkGateways, PeerAuthentications};
+use model::{Endpoint, Port, Service, ServiceEndpoints, api::destination_rule::DestinationRule};
+use pushctx::ConsolidatedRule;
 
 use super::{
-    candidates, group, lb_endpoint, network, priority,
+    candidates, group, lb_endpoint,
+    network::{self, Horizon},
+    priority,
     view::{EndpointView, Place},
 };
 use crate::{
     inputs::{Sealed, Shared},
     locality::LocalitySetting,
+    mtls::NamespacePolicies,
     policy::{self, Policy},
 };
 
 /// Everything that the endpoints of one cluster depend on.
 #[derive(Hash, Debug)]
-pub struct AssignmentInputs {
+pub(crate) struct AssignmentInputs {
     /// The class's view.
     pub view: Shared<Sealed<EndpointView>>,
     /// Where the proxy is; `None` where it does not matter.
@@ -32,9 +35,9 @@ pub struct AssignmentInputs {
     /// The service's endpoints.
     pub endpoints: Option<Shared<ServiceEndpoints>>,
     /// Gateways between networks.
-    pub gateways: Shared<NetworkGateways>,
+    pub horizon: Shared<Sealed<Horizon>>,
     /// Policies of mutual TLS that endpoints are judged by.
-    pub peer_authentications: Shared<PeerAuthentications>,
+    pub peer_authentications: Shared<Sealed<NamespacePolicies>>,
     /// Only endpoints of the proxy's own cluster are used.
     pub cluster_local: bool,
     /// For whom the endpoints are.
@@ -43,7 +46,7 @@ pub struct AssignmentInputs {
 
 /// For whom endpoints are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// A load assignment of its own (EDS).
     Assignment,
     /// The inline endpoints of a DNS cluster, which has outlier detection or not, the mesh's default
@@ -58,24 +61,24 @@ pub enum Purpose {
 
 impl AssignmentInputs {
     /// The port; `None` when the service has no such port.
-    pub fn service_port(&self) -> Option<&Port> {
+    pub(crate) fn service_port(&self) -> Option<&Port> {
         self.service.port(self.port)
     }
 
     /// The rule's content.
-    pub fn spec(&self) -> Option<&DestinationRule> {
+    pub(crate) fn spec(&self) -> Option<&DestinationRule> {
         self.rule.as_ref().map(|r| &r.config.spec)
     }
 
     /// The policy for the port and subset. The mesh's default does not count here.
-    pub fn policy(&self) -> Policy<'_> {
+    pub(crate) fn policy(&self) -> Policy<'_> {
         let spec = self.spec();
         let subset = policy::subset(spec, &self.subset);
         Policy::resolve(spec, subset, self.port, None).unwrap_or_default()
     }
 
     /// The locality setting in force.
-    pub fn locality_setting(&self) -> LocalitySetting<'_> {
+    pub(crate) fn locality_setting(&self) -> LocalitySetting<'_> {
         LocalitySetting::find(
             self.policy().load_balancer,
             self.service.attributes.traffic_distribution,
@@ -83,45 +86,59 @@ impl AssignmentInputs {
         )
     }
 
-    /// Whether priorities may be assigned.
-    fn failover_active(&self, setting: &LocalitySetting<'_>) -> bool {
-        setting.failover_active(match self.purpose {
+    /// Whether hosts of the cluster are ejected. The mesh's default counts for DNS clusters only.
+    pub(crate) fn detects_outliers(&self) -> bool {
+        match self.purpose {
             Purpose::Inline { outlier_detection } => outlier_detection,
             Purpose::Assignment | Purpose::SniDnat => self.policy().outlier_detection.is_some(),
-        })
+        }
     }
 
     /// Selects, groups and weighs the endpoints.
-    pub fn build(&self) -> Vec<LocalityLbEndpoints> {
+    pub(crate) fn build(&self) -> Vec<LocalityLbEndpoints> {
+        self.build_of(|_| true)
+    }
+
+    /// Selects, groups and weighs those endpoints that are also `wanted`.
+    pub(super) fn build_of(&self, wanted: impl Fn(&Endpoint) -> bool) -> Vec<LocalityLbEndpoints> {
         let Some(port) = self.service_port() else {
             return Vec::new();
         };
         let mtls = lb_endpoint::MtlsJudge::new(self);
         let members = candidates::select(self, port)
+            .filter(|endpoint| wanted(endpoint))
             .map(|endpoint| lb_endpoint::member(self, endpoint, &mtls))
             .collect();
         let mut groups = group::by_locality(members);
-        if !self.gateways.is_empty() {
-            network::split(&mut groups, &self.view, &self.gateways);
+        if self.horizon.is_multi_network() {
+            let inline = matches!(self.purpose, Purpose::Inline { .. });
+            network::split(&mut groups, &self.view, &self.horizon, inline);
         }
         if self.purpose == Purpose::SniDnat {
             for group in &mut groups {
                 group.retain(|member| member.mtls);
             }
         }
-        groups.retain(|group| group.place_kept());
         if let Some(place) = &self.place {
             let setting = self.locality_setting();
-            let failover = self.failover_active(&setting);
-            let by_labels = !matches!(self.purpose, Purpose::Inline { .. }) || self.subset.is_empty();
-            priority::apply(&mut groups, &setting, failover, by_labels, place, &self.view);
+            let failover = setting.failover_active(self.detects_outliers());
+            let by_labels =
+                !matches!(self.purpose, Purpose::Inline { .. }) || self.subset.is_empty();
+            priority::apply(
+                &mut groups,
+                &setting,
+                failover,
+                by_labels,
+                place,
+                &self.view,
+            );
         }
         groups.into_iter().map(group::Group::message).collect()
     }
 }
 
 /// Tells whether the place of a proxy can matter to a service's endpoints under a setting.
-pub fn depends_on_place(
+pub(crate) fn depends_on_place(
     service: &Service,
     setting: &LocalitySetting<'_>,
     outlier_detection: bool,

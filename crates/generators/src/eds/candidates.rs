@@ -96,15 +96,15 @@ impl<'a> Filter<'a> {
         }
         // Without an address only a gateway of its network leads to it.
         if endpoint.address().is_empty()
-            && (self.inputs.gateways.is_empty() || endpoint.network == view.network)
+            && (!self.inputs.horizon.is_multi_network() || endpoint.network == view.network)
         {
             return false;
         }
         match super::lb_endpoint::health(endpoint, view) {
-            Some(Health::Unhealthy) => self.unhealthy,
-            Some(Health::Draining) => self.draining,
-            Some(Health::Terminating) => false,
-            Some(Health::Healthy) | None => true,
+            Health::Unhealthy => self.unhealthy,
+            Health::Draining => self.draining,
+            Health::Terminating => false,
+            Health::Healthy | Health::Unknown => true,
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum Source<'a> {
 
 impl Source<'_> {
     /// A label's value; empty when it is missing.
-    pub fn label(&self, key: &str) -> &str {
+    pub(crate) fn label(&self, key: &str) -> &str {
         match self {
             Self::Endpoint(endpoint) => {
                 let labels: &Labels = &endpoint.labels;
@@ -69,32 +69,34 @@ pub(super) struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// A group of `members` that weighs as much as they do together.
-    pub fn new(locality: Locality, members: Vec<Member<'a>>) -> Self {
-        let mut group = Self { locality, members, weight: None, priority: 0 };
+    pub(crate) fn new(locality: Locality, members: Vec<Member<'a>>) -> Self {
+        let mut group = Self {
+            locality,
+            members,
+            weight: None,
+            priority: 0,
+        };
         group.weigh();
         group
     }
 
     /// Sets the weight to the sum of the members' weights.
-    pub fn weigh(&mut self) {
-        let sum = self.members.iter().fold(0, |sum: u32, m| sum.saturating_add(m.weight));
+    pub(crate) fn weigh(&mut self) {
+        let sum = self
+            .members
+            .iter()
+            .fold(0, |sum: u32, m| sum.saturating_add(m.weight));
         self.weight = (!self.members.is_empty()).then_some(sum);
     }
 
-    /// Keeps some members and weighs again.
-    pub fn retain(&mut self, keep: impl FnMut(&Member<'a>) -> bool) {
+    /// Keeps some members and weighs again. The group stays, even when nothing is left.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Member<'a>) -> bool) {
         self.members.retain(keep);
         self.weigh();
     }
 
-    /// Groups stay in the list when they were emptied.
-    #[expect(clippy::unused_self, reason = "states the rule where it is asked")]
-    pub fn place_kept(&self) -> bool {
-        true
-    }
-
     /// Makes the message.
-    pub fn message(self) -> LocalityLbEndpoints {
+    pub(crate) fn message(self) -> LocalityLbEndpoints {
         let with_weight = |member: Member<'_>| LbEndpoint {
             load_balancing_weight: convert::u32_value(member.weight),
             ..member.message
@@ -117,7 +119,9 @@ impl<'a> Group<'a> {
 pub(super) fn by_locality(members: Vec<Member<'_>>) -> Vec<Group<'_>> {
     let mut groups: BTreeMap<String, Group<'_>> = BTreeMap::new();
     for member in members {
-        let Source::Endpoint(endpoint) = member.source else { continue };
+        let Source::Endpoint(endpoint) = member.source else {
+            continue;
+        };
         let locality = &endpoint.locality;
         let label = if locality.is_empty() {
             String::new()

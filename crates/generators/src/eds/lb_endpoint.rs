@@ -13,14 +13,17 @@ use envoy_types::pb::{
     google::protobuf::{Struct, Value, value::Kind},
 };
 use model::{Endpoint, Health, Labels, api::common::ClientTlsMode, service::Registry};
-use pushctx::PeerAuthentications;
 
 use super::{
     assignment::AssignmentInputs,
     group::{Member, Source},
     view::EndpointView,
 };
-use crate::{convert, names, policy};
+use crate::{
+    convert,
+    mtls::{MtlsMode, NamespacePolicies},
+    names, policy,
+};
 
 /// Metadata that a cluster's socket matches look at.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
@@ -31,16 +34,19 @@ const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 #[derive(Debug)]
 pub(super) struct MtlsJudge<'a> {
     mode: Option<ClientTlsMode>,
-    policies: &'a PeerAuthentications,
+    policies: &'a NamespacePolicies,
 }
 
 impl<'a> MtlsJudge<'a> {
     /// Reads the rule's mode for the port and subset.
-    pub fn new(inputs: &'a AssignmentInputs) -> Self {
+    pub(crate) fn new(inputs: &'a AssignmentInputs) -> Self {
         let mode = inputs
             .spec()
             .and_then(|rule| policy::endpoint_tls_mode(rule, &inputs.subset, inputs.port));
-        Self { mode, policies: &inputs.peer_authentications }
+        Self {
+            mode,
+            policies: &inputs.peer_authentications,
+        }
     }
 
     /// Tells whether an endpoint is marked with its TLS mode.
@@ -52,20 +58,20 @@ impl<'a> MtlsJudge<'a> {
             Some(mode) => mode == ClientTlsMode::IstioMutual,
             None => {
                 &*endpoint.tls_mode == "istio"
-                    && self.policies.offers_mtls(
-                        &endpoint.namespace,
-                        &endpoint.labels,
-                        endpoint.port,
-                    )
+                    && self.policies.mode(&endpoint.labels, endpoint.port) != MtlsMode::Disable
             }
         }
     }
 }
 
-/// Health of an endpoint as far as it is known; `None` for workloads outside Kubernetes.
-pub(super) fn health(endpoint: &Endpoint, view: &EndpointView) -> Option<Health> {
-    if endpoint.labels.get(&view.draining_label).is_some_and(|v| !v.is_empty()) {
-        return Some(Health::Draining);
+/// Health of an endpoint: what its label says, else what the registry found.
+pub(super) fn health(endpoint: &Endpoint, view: &EndpointView) -> Health {
+    if endpoint
+        .labels
+        .get(&view.draining_label)
+        .is_some_and(|v| !v.is_empty())
+    {
+        return Health::Draining;
     }
     endpoint.health
 }
@@ -90,22 +96,34 @@ pub(super) fn member<'a>(
         internal_address(names::CONNECT_ORIGINATE, target)
     } else {
         if mtls {
-            metadata.insert(SOCKET_MATCH.to_owned(), one_field("tlsMode", &endpoint.tls_mode));
+            metadata.insert(
+                SOCKET_MATCH.to_owned(),
+                one_field("tlsMode", &endpoint.tls_mode),
+            );
         }
         address(endpoint.address(), endpoint.port)
     };
     if view.telemetry {
-        metadata.insert("istio".to_owned(), one_field("workload", &workload(inputs, endpoint)));
+        metadata.insert(
+            "istio".to_owned(),
+            one_field("workload", &workload(inputs, endpoint)),
+        );
     }
-    let additional = endpoint.addresses.iter().skip(1).filter(|_| view.dual_stack && !tunnelled);
+    let additional = endpoint
+        .addresses
+        .iter()
+        .skip(1)
+        .filter(|_| view.dual_stack && !tunnelled);
     let additional_addresses = additional
-        .map(|a| endpoint::AdditionalAddress { address: Some(address(a, endpoint.port)) })
+        .map(|a| endpoint::AdditionalAddress {
+            address: Some(address(a, endpoint.port)),
+        })
         .collect();
     let status = match health(endpoint, view) {
-        Some(Health::Healthy) => HealthStatus::Healthy,
-        Some(Health::Unhealthy) => HealthStatus::Unhealthy,
-        Some(Health::Draining) => HealthStatus::Draining,
-        Some(Health::Terminating) | None => HealthStatus::Unknown,
+        Health::Healthy => HealthStatus::Healthy,
+        Health::Unhealthy => HealthStatus::Unhealthy,
+        Health::Draining => HealthStatus::Draining,
+        Health::Terminating | Health::Unknown => HealthStatus::Unknown,
     };
     Member {
         message: LbEndpoint {
@@ -125,10 +143,12 @@ pub(super) fn member<'a>(
 
 /// Makes the message for a gateway that leads to endpoints of another network.
 pub(super) fn gateway(host: &str, port: u16, cluster: &str, telemetry: bool) -> LbEndpoint {
-    let mut metadata =
-        HashMap::from([(SOCKET_MATCH.to_owned(), one_field("tlsMode", "istio"))]);
+    let mut metadata = HashMap::from([(SOCKET_MATCH.to_owned(), one_field("tlsMode", "istio"))]);
     if telemetry {
-        metadata.insert("istio".to_owned(), one_field("workload", &format!(";;;;{cluster}")));
+        metadata.insert(
+            "istio".to_owned(),
+            one_field("workload", &format!(";;;;{cluster}")),
+        );
     }
     LbEndpoint {
         host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(EnvoyEndpoint {
@@ -141,14 +161,16 @@ pub(super) fn gateway(host: &str, port: u16, cluster: &str, telemetry: bool) -> 
 
 fn with_metadata(filter_metadata: HashMap<String, Struct>) -> LbEndpoint {
     LbEndpoint {
-        metadata: (!filter_metadata.is_empty())
-            .then(|| Metadata { filter_metadata, ..Metadata::default() }),
+        metadata: (!filter_metadata.is_empty()).then(|| Metadata {
+            filter_metadata,
+            ..Metadata::default()
+        }),
         ..LbEndpoint::default()
     }
 }
 
 /// Tells whether a workload can be reached through HBONE tunnels.
-fn tunnels(endpoint: &Endpoint) -> bool {
+pub(crate) fn tunnels(endpoint: &Endpoint) -> bool {
     endpoint
         .labels
         .get(TUNNEL_LABEL)
@@ -164,14 +186,16 @@ fn address(text: &str, port: u16) -> Address {
 }
 
 /// A listener inside the proxy; `id` tells endpoints of one listener apart.
-pub fn internal_address(listener: &str, id: String) -> Address {
+pub(crate) fn internal_address(listener: &str, id: String) -> Address {
     Address {
-        address: Some(address::Address::EnvoyInternalAddress(EnvoyInternalAddress {
-            endpoint_id: id,
-            address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(
-                listener.to_owned(),
-            )),
-        })),
+        address: Some(address::Address::EnvoyInternalAddress(
+            EnvoyInternalAddress {
+                endpoint_id: id,
+                address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(
+                    listener.to_owned(),
+                )),
+            },
+        )),
     }
 }
 
@@ -188,24 +212,46 @@ fn workload(inputs: &AssignmentInputs, endpoint: &Endpoint) -> String {
     };
     let name = canonical_name(labels).unwrap_or(&endpoint.workload_name);
     let revision = canonical_revision(labels);
-    format!("{};{namespace};{name};{revision};{}", endpoint.workload_name, endpoint.cluster)
+    format!(
+        "{};{namespace};{name};{revision};{}",
+        endpoint.workload_name, endpoint.cluster
+    )
 }
 
 fn first<'a>(labels: &'a Labels, keys: &[&str]) -> Option<&'a str> {
-    keys.iter().find_map(|key| labels.get(*key)).map(String::as_str)
+    keys.iter()
+        .find_map(|key| labels.get(*key))
+        .map(String::as_str)
 }
 
 fn canonical_name(labels: &Labels) -> Option<&str> {
-    first(labels, &["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"])
+    first(
+        labels,
+        &[
+            "service.istio.io/canonical-name",
+            "app.kubernetes.io/name",
+            "app",
+        ],
+    )
 }
 
 /// The revision of a workload; `latest`, the default, is written as nothing.
 fn canonical_revision(labels: &Labels) -> &str {
-    let keys = ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"];
-    first(labels, &keys).filter(|revision| *revision != "latest").unwrap_or_default()
+    let keys = [
+        "service.istio.io/canonical-revision",
+        "app.kubernetes.io/version",
+        "version",
+    ];
+    first(labels, &keys)
+        .filter(|revision| *revision != "latest")
+        .unwrap_or_default()
 }
 
 fn one_field(key: &str, value: &str) -> Struct {
-    let value = Value { kind: Some(Kind::StringValue(value.to_owned())) };
-    Struct { fields: HashMap::from([(key.to_owned(), value)]) }
+    let value = Value {
+        kind: Some(Kind::StringValue(value.to_owned())),
+    };
+    Struct {
+        fields: HashMap::from([(key.to_owned(), value)]),
+    }
 }

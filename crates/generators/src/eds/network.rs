@@ -1,9 +1,12 @@
 //! Split horizon: endpoints of other networks are reached through gateways (clusters-endpoints §19.6).
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use model::{ProxyType, proxy::IpMode};
-use pushctx::{NetworkGateway, NetworkGateways};
+use model::{
+    ProxyType,
+    network::{NetworkGateway, NetworkGateways},
+    proxy::IpMode,
+};
 
 use super::{
     group::{Group, Member, Source},
@@ -11,24 +14,63 @@ use super::{
     view::EndpointView,
 };
 
+/// The gateways between networks, and the factor that keeps shares of weights whole.
+#[derive(Hash, Debug)]
+pub(crate) struct Horizon {
+    gateways: Arc<NetworkGateways>,
+    scale: u32,
+}
+
+impl Horizon {
+    /// Computes the factor.
+    pub(crate) fn new(gateways: &Arc<NetworkGateways>) -> Self {
+        Self {
+            scale: gateways.scale_factor(),
+            gateways: gateways.clone(),
+        }
+    }
+
+    /// Tells whether there is any gateway.
+    pub(crate) fn is_multi_network(&self) -> bool {
+        self.gateways.is_multi_network()
+    }
+
+    /// The gateways that lead to endpoints of a cluster in a network: those that stand in the
+    /// cluster, else all of the network.
+    fn leading_to(&self, network: &str, cluster: &str, names: bool) -> Vec<&NetworkGateway> {
+        let all = if names {
+            &self.gateways.unresolved
+        } else {
+            &self.gateways.resolved
+        };
+        let of_network = || all.iter().filter(|g| &*g.network == network);
+        let near: Vec<_> = of_network().filter(|g| &*g.cluster == cluster).collect();
+        if near.is_empty() {
+            of_network().collect()
+        } else {
+            near
+        }
+    }
+}
+
 /// Replaces members of other networks by gateways, and scales all weights so that shares stay whole.
+/// `names` tells whether gateways may be host names.
 pub(super) fn split<'a>(
     groups: &mut [Group<'a>],
     view: &EndpointView,
-    gateways: &'a NetworkGateways,
+    horizon: &'a Horizon,
+    names: bool,
 ) {
-    let scale = gateways.scale_factor();
     for group in groups {
         let mut shares: BTreeMap<(&str, u16), (u32, &NetworkGateway)> = BTreeMap::new();
         let mut direct = Vec::with_capacity(group.members.len());
         for mut member in std::mem::take(&mut group.members) {
-            let Source::Endpoint(endpoint) = member.source else { continue };
-            member.weight = member.weight.saturating_mul(scale);
-            let lead: Vec<&NetworkGateway> = gateways
-                .leading_to(&endpoint.network, &endpoint.cluster)
-                .iter()
-                .filter(|g| view.proxy_type != ProxyType::Sidecar || g.port != 0)
-                .collect();
+            let Source::Endpoint(endpoint) = member.source else {
+                continue;
+            };
+            member.weight = member.weight.saturating_mul(horizon.scale);
+            let mut lead = horizon.leading_to(&endpoint.network, &endpoint.cluster, names);
+            lead.retain(|g| view.proxy_type != ProxyType::Sidecar || g.port != 0);
             let same = endpoint.network.is_empty() || endpoint.network == view.network;
             if same || lead.is_empty() {
                 if !endpoint.address().is_empty() {
@@ -37,39 +79,44 @@ pub(super) fn split<'a>(
                 continue;
             }
             // The gateway routes by SNI, which only mutual TLS has.
-            let reachable: Vec<&NetworkGateway> =
-                lead.into_iter().filter(|g| reaches(view.ip_mode, &g.address)).collect();
-            if !member.mtls || reachable.is_empty() {
+            lead.retain(|g| reaches(view.ip_mode, &g.address));
+            if !member.mtls || lead.is_empty() {
                 continue;
             }
-            let share = member.weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX);
-            for gateway in reachable {
-                let entry =
-                    shares.entry((&gateway.address, gateway.port)).or_insert((0, gateway));
+            let share = member.weight / u32::try_from(lead.len()).unwrap_or(u32::MAX);
+            for gateway in lead {
+                let entry = shares
+                    .entry((&gateway.address, gateway.port))
+                    .or_insert((0, gateway));
                 entry.0 = entry.0.saturating_add(share);
             }
         }
         group.members = direct;
-        group.members.extend(shares.into_values().map(|(weight, gateway)| Member {
-            message: lb_endpoint::gateway(
-                &gateway.address,
-                gateway.port,
-                &gateway.cluster,
-                view.telemetry,
-            ),
-            weight: weight.max(1),
-            mtls: true,
-            source: Source::Gateway { network: &gateway.network, cluster: &gateway.cluster },
-        }));
+        group
+            .members
+            .extend(shares.into_values().map(|(weight, gateway)| Member {
+                message: lb_endpoint::gateway(
+                    &gateway.address,
+                    gateway.port,
+                    &gateway.cluster,
+                    view.telemetry,
+                ),
+                weight: weight.max(1),
+                mtls: true,
+                source: Source::Gateway {
+                    network: &gateway.network,
+                    cluster: &gateway.cluster,
+                },
+            }));
         group.weigh();
     }
 }
 
 /// Tells whether a proxy of these families can connect to an address.
 fn reaches(mode: IpMode, address: &str) -> bool {
-    match (mode, address.parse()) {
-        (IpMode::Dual, _) => true,
-        (IpMode::V4, Ok(IpAddr::V4(_))) | (IpMode::V6, Ok(IpAddr::V6(_))) => true,
-        (IpMode::V4 | IpMode::V6, _) => false,
+    match mode {
+        IpMode::Dual => true,
+        IpMode::V4 => address.parse().is_ok_and(|ip: IpAddr| ip.is_ipv4()),
+        IpMode::V6 => address.parse().is_ok_and(|ip: IpAddr| ip.is_ipv6()),
     }
 }

@@ -72,7 +72,9 @@ fn distribute(groups: &mut [Group<'_>], entries: &[LocalityDistribute], own: &Lo
         let sum: u64 = members.iter().map(|at| weight(&groups[*at])).sum();
         for at in members {
             let own = weight(&groups[at]);
-            let scaled = (u64::from(*share) * own).checked_div(sum).unwrap_or_default()
+            let scaled = (u64::from(*share) * own)
+                .checked_div(sum)
+                .unwrap_or_default()
                 + u64::from(sum > 0 && (u64::from(*share) * own) % sum != 0);
             groups[at].weight = Some(u32::try_from(scaled).unwrap_or(u32::MAX));
         }
@@ -103,7 +105,11 @@ fn by_region(groups: &mut [Group<'_>], failover: &[LocalityFailover], own: &Loca
         let other = &group.locality;
         let distance = if own.region != other.region {
             let named = failover.iter().find(|f| f.from == *own.region);
-            if named.is_some_and(|f| f.to != *other.region) { 4 } else { 3 }
+            if named.is_some_and(|f| f.to != *other.region) {
+                4
+            } else {
+                3
+            }
         } else if own.zone != other.zone {
             2
         } else {
@@ -136,7 +142,10 @@ fn by_failover_priority(groups: &mut Vec<Group<'_>>, priority: &[&str], own: &La
     if own.is_empty() {
         return;
     }
-    let wanted: Vec<Wanted<'_>> = priority.iter().map(|entry| Wanted::parse(entry, own)).collect();
+    let wanted: Vec<Wanted<'_>> = priority
+        .iter()
+        .map(|entry| Wanted::parse(entry, own))
+        .collect();
     let network_first = priority.first() == Some(&NETWORK_LABEL);
     let mut split = Vec::with_capacity(groups.len());
     for mut group in std::mem::take(groups) {
@@ -171,8 +180,14 @@ impl<'a> Wanted<'a> {
         let own_value = |key: &str| own.get(key).map_or("", String::as_str);
         match entry.split_once('=') {
             Some((key, value)) if !value.contains('=') => Self { key, value },
-            Some((key, _)) => Self { key, value: own_value(key) },
-            None => Self { key: entry, value: own_value(entry) },
+            Some((key, _)) => Self {
+                key,
+                value: own_value(key),
+            },
+            None => Self {
+                key: entry,
+                value: own_value(entry),
+            },
         }
     }
 }

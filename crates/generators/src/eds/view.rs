@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use model::{Features, Labels, Locality, Proxy, ProxyType, proxy::IpMode};
-use model::api::mesh::MeshConfig;
+use model::{Features, Labels, Locality, Proxy, ProxyType, api::mesh::MeshConfig, proxy::IpMode};
 
 use crate::{inputs::ByJson, locality::MeshLocality};
 
 /// Label of the node's name.
-pub const NODE_LABEL: &str = "kubernetes.io/hostname";
+pub(crate) const NODE_LABEL: &str = "kubernetes.io/hostname";
 
 /// The facts of a class that endpoints are filtered and written by, wherever the proxy is.
 #[derive(Hash, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
-pub struct EndpointView {
+pub(crate) struct EndpointView {
     /// What kind of proxy it is.
     pub proxy_type: ProxyType,
     /// Its address families.
@@ -48,7 +47,7 @@ pub struct EndpointView {
 
 impl EndpointView {
     /// Collects the facts.
-    pub fn new(proxy: &Proxy, mesh: &MeshConfig, features: &Features) -> Self {
+    pub(crate) fn new(proxy: &Proxy, mesh: &MeshConfig, features: &Features) -> Self {
         let metadata = &proxy.metadata;
         Self {
             proxy_type: proxy.proxy_type,
@@ -75,7 +74,7 @@ impl EndpointView {
     }
 
     /// Tells whether endpoints of `network` are wanted.
-    pub fn wants_network(&self, network: &str) -> bool {
+    pub(crate) fn wants_network(&self, network: &str) -> bool {
         self.network_view.is_empty()
             || network.is_empty()
             || self.network_view.iter().any(|n| n == network)
@@ -85,7 +84,7 @@ impl EndpointView {
 /// Where a proxy is. Part of the inputs only where locality, labels or the node matter, so that
 /// other assignments are shared by proxies everywhere.
 #[derive(Hash, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// The proxy's locality.
     pub locality: Locality,
     /// Its labels with topology; empty when nothing is known of it.
@@ -94,7 +93,7 @@ pub struct Place {
 
 impl Place {
     /// Name of the proxy's node; empty when unknown.
-    pub fn node(&self) -> &str {
+    pub(crate) fn node(&self) -> &str {
         self.labels.get(NODE_LABEL).map_or("", String::as_str)
     }
 }

@@ -245,7 +245,7 @@ pub fn decode_at<T: DeserializeOwned>(
 }
 
 /// Where a value stands; a list on the stack, printed only when it is needed.
-enum Path<'a> {
+pub(crate) enum Path<'a> {
     Root(&'a str),
     Key { parent: &'a Path<'a>, key: &'a str },
     Index { parent: &'a Path<'a>, index: usize },

@@ -300,3 +300,32 @@ proto_enum! {
         Server = 2 "SERVER",
     }
 }
+
+impl LabelSelector {
+    /// Tells whether `labels` meet all requirements. An empty selector matches everything; an
+    /// unknown operator matches nothing.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        let equal = self
+            .match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value));
+        equal
+            && self
+                .match_expressions
+                .iter()
+                .all(|requirement| requirement.holds(labels))
+    }
+}
+
+impl LabelSelectorRequirement {
+    fn holds(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator.as_str() {
+            "In" => value.is_some_and(|v| self.values.contains(v)),
+            "NotIn" => value.is_none_or(|v| !self.values.contains(v)),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    }
+}

@@ -74,7 +74,8 @@ message! {
         weight: u32,
         /// Service account.
         service_account: String,
-        /// The object's status, which stands beside its spec.
+        /// The object's status, which stands beside its spec; empty for endpoints of a service
+        /// entry.
         #[serde(skip)]
         status: WorkloadEntryStatus,
     }

@@ -42,6 +42,9 @@ message! {
         allowed_listeners: Option<AllowedListeners>,
         /// TLS of clients and backends.
         tls: Option<GatewayTls>,
+        /// The object's status, which stands beside its spec.
+        #[serde(skip)]
+        status: GatewayStatus,
     }
 
     /// What is there of a gateway.

@@ -1,0 +1,183 @@
+//! Clusters (CDS; clusters-endpoints §1 to §18).
+//!
+//! [`Cds::generate`] plans what a class needs as inputs of builders (`outbound`, `inbound`,
+//! `forward_proxy`, `fixed`) and runs those whose inputs were not seen before. Builders see nothing
+//! but their inputs.
+
+mod balancer;
+mod client;
+mod fixed;
+mod forward_proxy;
+mod gateway;
+mod http;
+mod inbound;
+mod metadata;
+mod outbound;
+mod outlier;
+mod parts;
+mod plan;
+mod pool;
+mod stat_name;
+mod upstream_tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, hash::Hash, sync::Arc};
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use model::{Features, ProxyType, Service, fingerprint};
+use pushctx::{ProxyClass, PushContext};
+use rayon::prelude::*;
+use xds::{Interest, Resource, ResourceSet, Source};
+
+use crate::{
+    cache::{Cache, Stats},
+    inputs,
+    names::{self, ClusterName},
+};
+use plan::Planner;
+
+/// Generates clusters. What was built for one class or snapshot is used again for all others in which
+/// its inputs are the same.
+#[derive(Debug)]
+pub struct Cds {
+    cache: Cache<Option<Arc<Resource>>>,
+}
+
+impl Cds {
+    /// Makes a generator that keeps about `capacity` built clusters.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            cache: Cache::new(capacity),
+        }
+    }
+
+    /// Makes a generator as the flags want it.
+    pub fn with_features(features: &Features) -> Self {
+        Self::new(features.xds_cache_size as usize)
+    }
+
+    /// What the cache did.
+    pub fn stats(&self) -> Stats {
+        self.cache.stats()
+    }
+
+    /// Builds the clusters of a class that `interest` asks for, sorted by name.
+    pub fn generate(
+        &self,
+        snapshot: &PushContext,
+        class: &ProxyClass,
+        interest: &Interest,
+    ) -> ResourceSet {
+        if class.proxy.proxy_type == ProxyType::Ztunnel {
+            return ResourceSet::default();
+        }
+        let planner = Planner::new(snapshot, class);
+        // Asked for by name, only the services behind the names are looked at.
+        let hosts: Option<BTreeSet<&str>> = interest.names().map(|names| {
+            names
+                .iter()
+                .map(|name| ClusterName::parse(name).hostname)
+                .collect()
+        });
+        let services: Vec<&Arc<Service>> = planner
+            .services()
+            .iter()
+            .filter(|s| {
+                hosts
+                    .as_ref()
+                    .is_none_or(|hosts| hosts.contains(&*s.hostname))
+            })
+            .collect();
+        let outbound: Vec<Vec<Arc<Resource>>> = services
+            .par_iter()
+            .map(|service| self.of_service(&planner, service))
+            .collect();
+        let rest = self.without_service(&planner, class);
+        outbound
+            .into_iter()
+            .flatten()
+            .chain(rest)
+            .filter(|r| interest.wants(r.name()))
+            .collect()
+    }
+
+    /// The clusters of one service.
+    fn of_service(&self, planner: &Planner<'_>, service: &Arc<Service>) -> Vec<Arc<Resource>> {
+        let mut resources = Vec::with_capacity(service.ports.len());
+        if outbound::is_forward_proxy(service) {
+            for of_port in planner.forward_proxies(service) {
+                let sources = || inputs::sources(Some(service), of_port.rule.as_deref());
+                resources.extend(self.cached(&of_port, || of_port.build(), sources));
+            }
+            return resources;
+        }
+        for cluster in planner.outbound(service) {
+            let sources = || inputs::sources(Some(service), cluster.rule.as_deref());
+            resources.extend(self.cached(&cluster, || cluster.build(), sources));
+        }
+        resources
+    }
+
+    /// Fixed clusters and those of inbound traffic.
+    fn without_service(&self, planner: &Planner<'_>, class: &ProxyClass) -> Vec<Arc<Resource>> {
+        let client = planner.client();
+        let none = || inputs::sources(None, None);
+        let mut resources = Vec::new();
+        let mut fixed = |name: &str, build: &dyn Fn() -> Cluster| {
+            resources.extend(self.cached(&(name, client), || Some(build()), none));
+        };
+        fixed(names::BLACK_HOLE, &|| fixed::black_hole(client));
+        if client.proxy_type == ProxyType::Sidecar {
+            fixed(names::PASSTHROUGH, &|| fixed::passthrough(client));
+            fixed(names::INBOUND_PASSTHROUGH, &|| {
+                fixed::inbound_passthrough(client)
+            });
+            if planner.listens_hbone() {
+                fixed(names::MAIN_INTERNAL, &|| fixed::main_internal(client));
+            }
+        }
+        if client.hbone {
+            fixed(names::CONNECT_ORIGINATE, &|| {
+                fixed::connect_originate(client)
+            });
+        }
+        if client.credential_socket {
+            fixed(names::SDS_EXTERNAL, &|| fixed::sds_external(client));
+        }
+        if let Some(resolver) = planner.allow_any_dynamic_dns() {
+            let key = (names::ALLOW_ANY_DYNAMIC_DNS, client, resolver);
+            let build = || Some(forward_proxy::allow_any(client, resolver));
+            resources.extend(self.cached(&key, build, none));
+        }
+        if client.proxy_type == ProxyType::Sidecar {
+            for of_port in inbound::plan(class, client, planner.merges_inbound()) {
+                let sources =
+                    || inputs::sources(of_port.primary.as_deref(), of_port.rule.as_deref());
+                resources.extend(self.cached(&of_port, || Some(of_port.build()), sources));
+            }
+        }
+        resources
+    }
+
+    /// Returns the resource that `build` makes of `inputs`, building it when these inputs are new.
+    ///
+    /// EnvoyFilters patch the message between building and encoding; what they are belongs to the
+    /// inputs.
+    fn cached(
+        &self,
+        inputs: &impl Hash,
+        build: impl FnOnce() -> Option<Cluster>,
+        sources: impl FnOnce() -> Arc<[Source]>,
+    ) -> Option<Arc<Resource>> {
+        self.cache.get_or_build(fingerprint::of(inputs), || {
+            build().map(|cluster| Arc::new(encode(&cluster).with_sources(sources())))
+        })
+    }
+}
+
+/// Encodes a finished cluster.
+fn encode(cluster: &Cluster) -> Resource {
+    Resource::new(cluster.name.as_str(), envoy_json::canonical(cluster))
+}

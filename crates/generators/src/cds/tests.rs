@@ -1,0 +1,414 @@
+//! Clusters as the examples of clusters-endpoints §22 and the recorded bases have them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use model::{
+    Config, ConfigKey, ExportTo, Features, Kind, Labels, Meta, Node, Port, Protocol, Proxy,
+    Resolution, Service, Timestamp, TrafficDistribution,
+    api::mesh::MeshConfig,
+    service::{Attributes, Registry, ServiceType},
+};
+use pushctx::ConsolidatedRule;
+use serde_json::{Value, json};
+
+use super::{
+    client::Client,
+    fixed,
+    inbound::{Destination, InboundClusterInputs},
+    outbound::{EndpointModes, OutboundClusterInputs},
+};
+use crate::{
+    inputs::{ByJson, Shared},
+    mtls::MtlsMode,
+};
+
+/// What differs between cases.
+struct Case {
+    kind: &'static str,
+    metadata: Value,
+    extensions: Option<BTreeSet<String>>,
+    mesh: MeshConfig,
+    features: Features,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            kind: "sidecar",
+            metadata: json!({}),
+            extensions: None,
+            mesh: MeshConfig::default(),
+            features: Features::default(),
+        }
+    }
+}
+
+impl Case {
+    fn client(&self) -> Shared<Client> {
+        let node = Node {
+            id: format!(
+                "{}~10.0.0.1~client.default~default.svc.cluster.local",
+                self.kind
+            ),
+            metadata: self.metadata.as_object().cloned().unwrap_or_default(),
+            extensions: self.extensions.clone(),
+            ..Node::default()
+        };
+        let proxy = Proxy::parse(&node).unwrap();
+        Shared::new(&Arc::new(Client::new(&proxy, &self.mesh, &self.features)))
+    }
+
+    fn outbound(&self, service: Service, port: u16, rule: Option<Value>) -> OutboundClusterInputs {
+        OutboundClusterInputs {
+            client: self.client(),
+            service: Shared::new(&service.seal()),
+            port,
+            subset: None,
+            rule: rule.map(|spec| Shared::new(&Arc::new(consolidated(spec)))),
+            sni_dnat: false,
+            accounts: Arc::from(["spiffe://cluster.local/ns/default/sa/reviews".into()]),
+            namespace_mode: MtlsMode::Permissive,
+            endpoint_modes: None,
+            all_tunnelled: false,
+            inline: None,
+        }
+    }
+}
+
+fn consolidated(spec: Value) -> ConsolidatedRule {
+    let config = Config {
+        meta: Meta {
+            name: "r".into(),
+            namespace: "default".into(),
+            ..Meta::default()
+        },
+        spec: serde_json::from_value(spec).unwrap(),
+    };
+    ConsolidatedRule {
+        config,
+        export_to: ExportTo::default(),
+        sources: Vec::new(),
+        fingerprint: 1,
+    }
+}
+
+/// `reviews.default`, or a ServiceEntry of host `api.example.com`.
+fn service(registry: Registry, resolution: Resolution, ports: &[(&str, u16, Protocol)]) -> Service {
+    let external = registry == Registry::External;
+    let hostname = if external {
+        "api.example.com"
+    } else {
+        "reviews.default.svc.cluster.local"
+    };
+    Service {
+        hostname: hostname.into(),
+        ports: ports
+            .iter()
+            .map(|(name, port, protocol)| Port {
+                name: (*name).into(),
+                port: *port,
+                protocol: *protocol,
+            })
+            .collect(),
+        cluster_vips: std::collections::BTreeMap::default(),
+        default_address: "0.0.0.0".into(),
+        auto_allocated_v4: "".into(),
+        auto_allocated_v6: "".into(),
+        resolution,
+        mesh_external: external,
+        service_accounts: Vec::new(),
+        created: Timestamp::default(),
+        resource_version: String::new(),
+        attributes: Attributes {
+            registry,
+            name: if external {
+                hostname.into()
+            } else {
+                "reviews".into()
+            },
+            namespace: "default".into(),
+            labels: Labels::new(),
+            selector: Labels::new(),
+            export_to: ExportTo::default(),
+            aliases: Vec::new(),
+            cluster_external_addresses: std::collections::BTreeMap::default(),
+            cluster_external_ports: std::collections::BTreeMap::default(),
+            passthrough_target_ports: std::collections::BTreeMap::default(),
+            service_type: ServiceType::ClusterIp,
+            external_name: "".into(),
+            node_local: false,
+            traffic_distribution: TrafficDistribution::Any,
+            object_name: "".into(),
+            race_first_connect: false,
+            publish_not_ready_addresses: false,
+        },
+        source: ConfigKey::new(Kind::Service, "default", "reviews"),
+        fingerprint: 0,
+    }
+}
+
+fn reviews(ports: &[(&str, u16, Protocol)]) -> Service {
+    service(Registry::Kubernetes, Resolution::ClientSideLb, ports)
+}
+
+/// Replaces the abbreviations of the specification.
+fn expand(value: Value) -> Value {
+    match value {
+        Value::String(text) => match text.as_str() {
+            "CB" => {
+                let max = u32::MAX;
+                json!({"thresholds": [{"maxConnections": max, "maxPendingRequests": max,
+                    "maxRequests": max, "maxRetries": max}]})
+            }
+            "MX" => json!({"name": "istio.metadata_exchange", "typedConfig": {
+                "@type": "type.googleapis.com/udpa.type.v1.TypedStruct",
+                "typeUrl": "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange",
+                "value": {"protocol": "istio-peer-exchange", "enable_discovery": true}}}),
+            "SDS(default)" => sds("default"),
+            "SDS(ROOTCA)" => sds("ROOTCA"),
+            "TLSPARAMS" => json!({"tlsMinimumProtocolVersion": "TLSv1_2",
+                "tlsMaximumProtocolVersion": "TLSv1_3"}),
+            "RAW" => json!({"name": "envoy.transport_sockets.raw_buffer", "typedConfig": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}}),
+            _ => Value::String(text),
+        },
+        Value::Array(items) => items.into_iter().map(expand).collect(),
+        Value::Object(map) => map.into_iter().map(|(k, v)| (k, expand(v))).collect(),
+        other => other,
+    }
+}
+
+fn sds(name: &str) -> Value {
+    json!({"name": name, "sdsConfig": {
+        "apiConfigSource": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "sds-grpc"}}],
+            "setNodeOnFirstMessageOnly": true, "transportApiVersion": "V3"},
+        "initialFetchTimeout": "0s", "resourceApiVersion": "V3"}})
+}
+
+fn to_json(cluster: &Cluster) -> Value {
+    let name = <Cluster as prost::Name>::full_name();
+    envoy_json::to_json(&name, &envoy_json::canonical(cluster)).unwrap()
+}
+
+/// The whole cluster.
+#[track_caller]
+fn check(cluster: &Cluster, expected: Value) {
+    let (found, expected) = (to_json(cluster), expand(expected));
+    assert_eq!(found, expected, "\nfound    {found}\nexpected {expected}");
+}
+
+/// Some fields of the cluster; a field that is expected to be null must be absent.
+#[track_caller]
+fn check_fields(cluster: &Cluster, expected: Value) {
+    let found = to_json(cluster);
+    let Value::Object(expected) = expand(expected) else {
+        panic!("an object of fields")
+    };
+    for (key, value) in expected {
+        assert_eq!(found[&key], value, "{key}");
+    }
+}
+
+#[test]
+fn a_service_with_automatic_mutual_tls() {
+    let service = reviews(&[("http", 80, Protocol::Http)]);
+    let cluster = Case::default().outbound(service, 80, None).build().unwrap();
+    check(
+        &cluster,
+        json!({
+            "name": "outbound|80||reviews.default.svc.cluster.local", "type": "EDS",
+            "edsClusterConfig": {"serviceName": "outbound|80||reviews.default.svc.cluster.local",
+                "edsConfig": {"ads": {}, "initialFetchTimeout": "0s", "resourceApiVersion": "V3"}},
+            "connectTimeout": "10s", "lbPolicy": "LEAST_REQUEST", "circuitBreakers": "CB",
+            "commonLbConfig": {"healthyPanicThreshold": {}},
+            "altStatName": "outbound|80||reviews.default.svc.cluster.local;",
+            "metadata": {"filterMetadata": {"istio": {"services": [
+                {"host": "reviews.default.svc.cluster.local", "name": "reviews", "namespace": "default"}]}}},
+            "filters": ["MX"],
+            "transportSocketMatches": [
+                {"name": "tlsMode-istio", "match": {"tlsMode": "istio"}, "transportSocket": {
+                    "name": "envoy.transport_sockets.tls", "typedConfig": {
+                        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                        "sni": "outbound_.80_._.reviews.default.svc.cluster.local",
+                        "commonTlsContext": {"tlsParams": "TLSPARAMS",
+                            "alpnProtocols": ["istio-peer-exchange", "istio"],
+                            "tlsCertificateSdsSecretConfigs": ["SDS(default)"],
+                            "combinedValidationContext": {
+                                "defaultValidationContext": {"matchSubjectAltNames": [
+                                    {"exact": "spiffe://cluster.local/ns/default/sa/reviews"}]},
+                                "validationContextSdsSecretConfig": "SDS(ROOTCA)"}}}}},
+                {"name": "tlsMode-disabled", "match": {}, "transportSocket": "RAW"}],
+        }),
+    );
+}
+
+#[test]
+fn subset_pool_and_outlier_detection_on_a_grpc_port() {
+    let service = || reviews(&[("grpc", 9090, Protocol::Grpc)]);
+    let rule = || {
+        json!({
+            "host": "reviews.default.svc.cluster.local",
+            "trafficPolicy": {
+                "connectionPool": {"http": {"maxConcurrentStreams": 50, "http2MaxRequests": 10},
+                    "tcp": {"connectTimeout": "2s"}},
+                "outlierDetection": {"consecutive5xxErrors": 3, "interval": "5s"}},
+            "subsets": [{"name": "v1", "labels": {"version": "v1"}, "trafficPolicy": {
+                "connectionPool": {"http": {"maxRetries": 4}}}}],
+        })
+    };
+    let options = |options: Value| {
+        let mut options = options;
+        options["@type"] =
+            "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions".into();
+        json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options})
+    };
+    let max = u32::MAX;
+    let mut inputs = Case::default().outbound(service(), 9090, Some(rule()));
+    check_fields(
+        &inputs.build().unwrap(),
+        json!({
+            "connectTimeout": "2s",
+            "circuitBreakers": {"thresholds": [{"maxConnections": max, "maxPendingRequests": max,
+                "maxRequests": 10, "maxRetries": max}]},
+            "typedExtensionProtocolOptions": options(json!({"commonHttpProtocolOptions": {},
+                "explicitHttpConfig": {"http2ProtocolOptions": {"maxConcurrentStreams": 50}}})),
+            "outlierDetection": {"consecutive5xx": 3, "enforcingConsecutive5xx": 100,
+                "enforcingSuccessRate": 0, "interval": "5s"},
+        }),
+    );
+    inputs.subset = Some(0);
+    let subset = inputs.build().unwrap();
+    check_fields(
+        &subset,
+        json!({
+            "name": "outbound|9090|v1|reviews.default.svc.cluster.local",
+            "connectTimeout": "10s",
+            "circuitBreakers": {"thresholds": [{"maxConnections": max, "maxPendingRequests": max,
+                "maxRequests": max, "maxRetries": 4}]},
+            "typedExtensionProtocolOptions":
+                options(json!({"explicitHttpConfig": {"http2ProtocolOptions": {}}})),
+            "metadata": {"filterMetadata": {"istio": {
+                "config": "/apis/networking.istio.io/v1/namespaces/default/destination-rule/r",
+                "subset": "v1",
+                "services": [{"host": "reviews.default.svc.cluster.local", "name": "reviews",
+                    "namespace": "default"}]}}},
+        }),
+    );
+    let sni =
+        &to_json(&subset)["transportSocketMatches"][0]["transportSocket"]["typedConfig"]["sni"];
+    assert_eq!(sni, "outbound_.9090_.v1_.reviews.default.svc.cluster.local");
+}
+
+#[test]
+fn headless_services_by_client_and_endpoints() {
+    let headless = || {
+        service(
+            Registry::Kubernetes,
+            Resolution::Passthrough,
+            &[("tcp", 5432, Protocol::Tcp)],
+        )
+    };
+    let build = |kind, modes| {
+        let case = Case {
+            kind,
+            ..Case::default()
+        };
+        let inputs = OutboundClusterInputs {
+            endpoint_modes: Some(modes),
+            ..case.outbound(headless(), 5432, None)
+        };
+        inputs.build().unwrap()
+    };
+    let original = json!({"type": "ORIGINAL_DST", "lbPolicy": "CLUSTER_PROVIDED",
+        "edsClusterConfig": null, "transportSocketMatches": null});
+    let mutual = build("sidecar", EndpointModes::AllMutual);
+    check_fields(&mutual, original.clone());
+    assert!(mutual.transport_socket.is_some());
+    for modes in [EndpointModes::SomePlain, EndpointModes::Empty] {
+        let plain = build("sidecar", modes);
+        check_fields(&plain, original.clone());
+        assert!(plain.transport_socket.is_none());
+        let router = build("router", modes);
+        check_fields(&router, json!({"type": "EDS", "lbPolicy": "LEAST_REQUEST"}));
+        assert!(router.transport_socket.is_none() && router.transport_socket_matches.is_empty());
+    }
+    assert_eq!(
+        build("router", EndpointModes::AllMutual)
+            .transport_socket_matches
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn stock_envoy_gets_no_filter_of_istios_build() {
+    let case = Case {
+        extensions: Some(BTreeSet::from(["envoy.filters.http.router".to_owned()])),
+        ..Case::default()
+    };
+    let service = reviews(&[("http", 80, Protocol::Http)]);
+    let cluster = case.outbound(service, 80, None).build().unwrap();
+    assert!(cluster.filters.is_empty());
+    let tls = &to_json(&cluster)["transportSocketMatches"][0]["transportSocket"]["typedConfig"];
+    assert_eq!(tls["commonTlsContext"]["alpnProtocols"], json!(["istio"]));
+}
+
+#[test]
+fn fixed_clusters() {
+    let client = Case::default().client();
+    check(
+        &fixed::black_hole(&client),
+        json!({"name": "BlackHoleCluster", "type": "STATIC",
+        "connectTimeout": "10s", "altStatName": "BlackHoleCluster;"}),
+    );
+    check(
+        &fixed::inbound_passthrough(&client),
+        json!({
+            "name": "InboundPassthroughCluster", "type": "ORIGINAL_DST", "connectTimeout": "10s",
+            "lbPolicy": "CLUSTER_PROVIDED", "altStatName": "PassthroughCluster;", "circuitBreakers": "CB",
+            "typedExtensionProtocolOptions": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "commonHttpProtocolOptions": {"idleTimeout": "300s"},
+                "useDownstreamProtocolConfig": {"httpProtocolOptions": {}, "http2ProtocolOptions": {}}}},
+            "upstreamBindConfig": {"sourceAddress": {"address": "127.0.0.6", "portValue": 0}},
+        }),
+    );
+}
+
+#[test]
+fn an_inbound_port_and_a_unix_socket() {
+    let service = reviews(&[("http", 80, Protocol::Http)]).seal();
+    let mut inputs = InboundClusterInputs {
+        client: Case::default().client(),
+        target_port: 9080,
+        port: service.ports[0].clone(),
+        destination: Destination::Original,
+        primary: Some(Shared::new(&service)),
+        placeholder: String::new(),
+        services: vec![Shared::new(&service)],
+        rule: None,
+        pool: ByJson(None),
+    };
+    check(
+        &inputs.build(),
+        json!({
+            "name": "inbound|9080||", "type": "ORIGINAL_DST", "connectTimeout": "10s",
+            "lbPolicy": "CLUSTER_PROVIDED", "circuitBreakers": "CB", "commonLbConfig": {},
+            "cleanupInterval": "9223372035s", "altStatName": "inbound|9080||;",
+            "upstreamBindConfig": {"sourceAddress": {"address": "127.0.0.6", "portValue": 0}},
+            "metadata": {"filterMetadata": {"istio": {"services": [
+                {"host": "reviews.default.svc.cluster.local", "name": "reviews", "namespace": "default"}]}}},
+        }),
+    );
+    inputs.destination = Destination::Pipe("/var/run/app.sock".to_owned());
+    check_fields(
+        &inputs.build(),
+        json!({
+            "type": "STATIC", "lbPolicy": null, "cleanupInterval": null,
+            "upstreamBindConfig": {"sourceAddress": {"address": "127.0.0.6", "portValue": 0}},
+            "loadAssignment": {"clusterName": "inbound|9080||", "endpoints": [{"lbEndpoints": [
+                {"endpoint": {"address": {"pipe": {"path": "/var/run/app.sock"}}}}]}]},
+        }),
+    );
+}

@@ -1,0 +1,109 @@
+//! An Envoy bootstrap that connects a proxy to this control plane.
+
+use std::{fmt, str::FromStr};
+
+use model::Node;
+use serde_json::{Value, json};
+
+use generators::node;
+
+/// The cluster that carries xDS.
+const XDS_CLUSTER: &str = "xds-grpc";
+/// The cluster of the agent's secret service, which Istio's listeners refer to by name.
+const SDS_CLUSTER: &str = "sds-grpc";
+/// Where Istio's agent serves secrets.
+const SDS_SOCKET: &str = "./var/run/secrets/workload-spiffe-uds/socket";
+
+/// Host and port of a control plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostPort {
+    host: String,
+    port: u16,
+}
+
+impl FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not HOST:PORT");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port: port.parse().map_err(|_| wrong())?,
+        })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// How the proxy asks for configuration.
+#[derive(Clone, Debug)]
+pub struct BootstrapOptions {
+    /// Where the control plane is.
+    pub xds: HostPort,
+    /// Ask for differences (delta) instead of the state of the world.
+    pub delta: bool,
+    /// Where the proxy's admin interface listens; `None` switches it off.
+    pub admin: Option<HostPort>,
+}
+
+/// Writes the bootstrap of a node as protobuf JSON. It works with a stock Envoy.
+pub fn bootstrap(proxy: &Node, options: &BootstrapOptions) -> Value {
+    let node = node::to_envoy(proxy);
+    let node = envoy_json::json::typed_to_json(&node).unwrap_or(Value::Null);
+    let source = json!({"ads": {}, "initialFetchTimeout": "0s", "resourceApiVersion": "V3"});
+    let mut bootstrap = json!({
+        "node": node,
+        "layeredRuntime": {"layers": [{"name": "static", "staticLayer": {
+            "envoy.restart_features.use_eds_cache_for_ads": true,
+        }}]},
+        "dynamicResources": {
+            "ldsConfig": source,
+            "cdsConfig": source,
+            "adsConfig": {
+                "apiType": if options.delta { "DELTA_GRPC" } else { "GRPC" },
+                "setNodeOnFirstMessageOnly": true,
+                "transportApiVersion": "V3",
+                "grpcServices": [{"envoyGrpc": {"clusterName": XDS_CLUSTER}}],
+            },
+        },
+        "staticResources": {"clusters": [
+            cluster(XDS_CLUSTER, &address(&options.xds), options.xds.host.parse::<std::net::IpAddr>().is_ok()),
+            cluster(SDS_CLUSTER, &json!({"pipe": {"path": SDS_SOCKET}}), true),
+        ]},
+    });
+    if let Some(admin) = &options.admin {
+        bootstrap["admin"] = json!({"address": address(admin)});
+    }
+    bootstrap
+}
+
+fn address(target: &HostPort) -> Value {
+    json!({"socketAddress": {"address": target.host, "portValue": target.port}})
+}
+
+/// A static gRPC cluster with one endpoint, resolved by name unless the address is literal.
+fn cluster(name: &str, address: &Value, literal: bool) -> Value {
+    json!({
+        "name": name,
+        "type": if literal { "STATIC" } else { "STRICT_DNS" },
+        "connectTimeout": "1s",
+        "typedExtensionProtocolOptions": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicitHttpConfig": {"http2ProtocolOptions": {
+                "connectionKeepalive": {"interval": "30s", "timeout": "10s"},
+            }},
+        }},
+        "loadAssignment": {"clusterName": name, "endpoints": [{"lbEndpoints": [
+            {"endpoint": {"address": address}},
+        ]}]},
+    })
+}

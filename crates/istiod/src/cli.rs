@@ -1,0 +1,162 @@
+//! The command line.
+
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{bootstrap::HostPort, generate::ResourceType};
+
+/// The control plane of an Istio mesh.
+#[derive(Debug, Parser)]
+#[command(name = "istiod", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve xDS to the proxies of a mesh.
+    Discovery(DiscoveryArgs),
+    /// Print what one proxy would receive.
+    Generate(GenerateArgs),
+    /// Check configuration: print every refusal and warning.
+    Validate(ValidateArgs),
+    /// Print an Envoy bootstrap that connects a proxy to a control plane.
+    Bootstrap(BootstrapArgs),
+}
+
+/// Where configuration is read.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigArgs {
+    /// Files or folders of YAML or JSON: Kubernetes, Istio and Gateway API objects.
+    #[arg(long = "config", value_name = "PATH", num_args = 1.., required = true)]
+    pub config: Vec<PathBuf>,
+    /// A file with the mesh configuration; what it leaves out keeps its default.
+    #[arg(long, value_name = "FILE")]
+    pub mesh_config: Option<PathBuf>,
+    /// A file with the networks of the mesh.
+    #[arg(long, value_name = "FILE")]
+    pub mesh_networks: Option<PathBuf>,
+    /// Domain of Kubernetes services.
+    #[arg(long, default_value = "cluster.local")]
+    pub domain: String,
+}
+
+/// Arguments of `discovery`.
+#[derive(Clone, Debug, Args)]
+pub struct DiscoveryArgs {
+    /// Where configuration is read.
+    #[command(flatten)]
+    pub source: ConfigArgs,
+    /// Address of plaintext xDS.
+    #[arg(long = "grpcAddr", alias = "grpc-addr", default_value = "0.0.0.0:15010", value_parser = parse_address)]
+    pub grpc: SocketAddr,
+    /// Address of `/ready` and `/debug`.
+    #[arg(long = "httpAddr", alias = "http-addr", default_value = "0.0.0.0:8080", value_parser = parse_address)]
+    pub http: SocketAddr,
+    /// Address of `/metrics`, `/version` and `/debug`.
+    #[arg(long = "monitoringAddr", alias = "monitoring-addr", default_value = "0.0.0.0:15014", value_parser = parse_address)]
+    pub monitoring: SocketAddr,
+    /// How long open streams may take to end after SIGTERM.
+    #[arg(long = "shutdownDuration", alias = "shutdown-duration", default_value = "10s", value_parser = parse_duration)]
+    pub shutdown: std::time::Duration,
+    /// Write the log as JSON.
+    #[arg(long = "log_as_json", alias = "log-as-json")]
+    pub json_log: bool,
+}
+
+/// Arguments of `generate`.
+#[derive(Clone, Debug, Args)]
+pub struct GenerateArgs {
+    /// Where configuration is read.
+    #[command(flatten)]
+    pub source: ConfigArgs,
+    /// The proxy: a JSON or YAML file with id, cluster, locality and metadata.
+    #[arg(long, value_name = "FILE")]
+    pub node: PathBuf,
+    /// Types to print, of cds, eds, lds, rds, sds, ecds, nds; all by default.
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub types: Vec<ResourceType>,
+    /// Form of the output.
+    #[arg(long, value_enum, default_value_t = StructuredOutput::Json)]
+    pub output: StructuredOutput,
+}
+
+impl GenerateArgs {
+    /// The types that are asked for.
+    pub fn types(&self) -> BTreeSet<ResourceType> {
+        if self.types.is_empty() {
+            ResourceType::ALL.into()
+        } else {
+            self.types.iter().copied().collect()
+        }
+    }
+}
+
+/// Arguments of `validate`.
+#[derive(Clone, Debug, Args)]
+pub struct ValidateArgs {
+    /// Where configuration is read.
+    #[command(flatten)]
+    pub source: ConfigArgs,
+    /// Form of the output.
+    #[arg(long, value_enum, default_value_t = ReportOutput::Text)]
+    pub output: ReportOutput,
+}
+
+/// Arguments of `bootstrap`.
+#[derive(Clone, Debug, Args)]
+pub struct BootstrapArgs {
+    /// The proxy: a JSON or YAML file with id, cluster, locality and metadata.
+    #[arg(long, value_name = "FILE")]
+    pub node: PathBuf,
+    /// Where the control plane serves xDS.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub xds_address: HostPort,
+    /// Ask for differences (delta xDS) instead of the state of the world.
+    #[arg(long)]
+    pub delta: bool,
+    /// Where the proxy's admin interface listens; none by default.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub admin_address: Option<HostPort>,
+}
+
+/// Forms of structured output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum StructuredOutput {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Forms of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ReportOutput {
+    /// A line for each finding.
+    Text,
+    /// A list of objects.
+    Json,
+}
+
+/// Reads an address; `:15010` means all interfaces.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let full = if text.starts_with(':') {
+        format!("0.0.0.0{text}")
+    } else {
+        text.to_owned()
+    };
+    full.parse()
+        .map_err(|_| format!("{text:?} is not an address such as :15010 or 127.0.0.1:15010"))
+}
+
+fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+    text.parse::<model::api::Duration>()
+        .ok()
+        .filter(|d| !d.is_negative())
+        .map(model::api::Duration::to_std)
+        .ok_or_else(|| format!("{text:?} is not a duration such as 10s"))
+}

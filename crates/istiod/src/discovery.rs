@@ -1,0 +1,320 @@
+//! `istiod discovery`: sources to snapshots to proxies.
+
+use std::{io::IsTerminal as _, net::SocketAddr, sync::Arc};
+
+use anyhow::Context as _;
+use debounce::{Batch, Driver, Options as DebounceOptions, Window};
+use generators::{Mesh, Update};
+use intake::{Change, Intake, Severity};
+use model::{MeshState, PushRequest, Reason};
+use parking_lot::Mutex;
+use pushctx::{Publisher, PushContext, Reader};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use xds::{Server, Transport};
+
+use crate::{
+    cli::DiscoveryArgs,
+    http::{self, Shown},
+    load::{Input, Loaded},
+    metrics::Metrics,
+    settings::Settings,
+};
+
+/// Batches of changes that may wait for the intake. A source sends one batch for each change of its
+/// input, and waits when the intake is behind.
+const SOURCE_QUEUE: usize = 64;
+
+/// Serves until a signal says to stop.
+///
+/// # Errors
+/// When the input cannot be read, an address cannot be bound, or two generators serve one type.
+pub fn run(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
+    log(args.json_log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(serve(args, settings))
+}
+
+/// Sends the log to the standard error output, at the level of `RUST_LOG` or INFO.
+fn log(json: bool) -> anyhow::Result<()> {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let filter = EnvFilter::builder()
+        .with_default_directive(tracing::Level::INFO.into())
+        .from_env()
+        .context("read RUST_LOG")?;
+    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let done = if json {
+        builder.json().try_init()
+    } else {
+        builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .try_init()
+    };
+    done.map_err(|error| anyhow::anyhow!("start the log: {error}"))
+}
+
+async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
+    let started = Instant::now();
+    tracing::info!(?settings, "settings");
+    let input = Input {
+        features: settings.features.clone(),
+        ..Input::read(&args.source)?
+    };
+    let loaded = input.load(started.into_std())?;
+    report(&loaded, &args);
+
+    let metrics = Metrics::new().context("make metrics")?;
+    let registry = crate::registry()?;
+    for served in registry.types() {
+        tracing::info!(
+            type_url = served.type_url(),
+            module = served.module(),
+            "serves"
+        );
+    }
+    let server = Server::new(Mesh, registry, xds::Settings::default(), metrics.clone());
+    let intake = loaded.intake;
+    let state = intake.state();
+    let first = Arc::new(PushContext::build(state.clone()));
+    let (publisher, snapshots) = Publisher::new(first.clone());
+    let everything = PushRequest::everything(Reason::Global, started.into_std());
+    server.publish(first, &Update(everything));
+    let (ready_sender, ready) = watch::channel(false);
+    let shown = Shown {
+        metrics: metrics.clone(),
+        ready,
+        server: server.clone(),
+        snapshots: snapshots.clone(),
+        started,
+    };
+
+    let stop = CancellationToken::new();
+    let stopped = |token: &CancellationToken| token.clone().cancelled_owned();
+    let mut tasks = JoinSet::new();
+    let addresses = [args.http, args.monitoring, args.grpc];
+    let [http, monitoring, grpc] = bind_all(addresses).await?;
+    tracing::info!(
+        xds = %grpc.local_addr()?,
+        ready = %http.local_addr()?,
+        metrics = %monitoring.local_addr()?,
+        "listening"
+    );
+    tasks.spawn(http::serve(
+        http,
+        http::readiness(shown.clone()),
+        stopped(&stop),
+    ));
+    tasks.spawn(http::serve(
+        monitoring,
+        http::monitoring(shown),
+        stopped(&stop),
+    ));
+
+    let (changes, inbox) = mpsc::channel(SOURCE_QUEUE);
+    let sources = crate::sources::start(&args.source, changes, &mut tasks, &stop)?;
+    tracing::info!(sources, "watching");
+    let pipeline = Pipeline {
+        latest: Arc::new(Mutex::new(state)),
+        publisher: Arc::new(Mutex::new(publisher)),
+        snapshots,
+        server: server.clone(),
+        metrics,
+    };
+    let window = Window {
+        after: settings.debounce_after,
+        max: settings.debounce_max,
+    };
+    let (events, driver) =
+        Driver::new(debounce_options(window, &settings), debounce::DEFAULT_QUEUE);
+    let feeding = pipeline.clone();
+    tasks.spawn(async move { feed(intake, inbox, events, feeding).await });
+    tasks.spawn(async move {
+        driver
+            .run(move |batch| pipeline.clone().publish(batch))
+            .await;
+        Ok(())
+    });
+
+    let transport = {
+        let mut transport = Transport::default();
+        transport.drain = args.shutdown;
+        transport
+    };
+    let service = server.service();
+    let draining = stopped(&stop);
+    tasks.spawn(async move {
+        xds::serve(TcpListenerStream::new(grpc), service, transport, draining).await;
+        Ok(())
+    });
+    ready_sender.send_replace(true);
+    tracing::info!(elapsed = ?started.elapsed(), "ready");
+
+    let failed = tokio::select! {
+        () = signal() => None,
+        Some(ended) = tasks.join_next() => Some(ended),
+    };
+    ready_sender.send_replace(false);
+    tracing::info!(within = ?args.shutdown, "stopping");
+    server.drain(args.shutdown).await;
+    stop.cancel();
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(args.shutdown, all).await.is_err() {
+        tracing::warn!("some tasks did not end in time");
+    }
+    match failed {
+        None => Ok(()),
+        Some(ended) => ended.context("a task panicked")?.context("a task failed"),
+    }
+}
+
+/// Says what was loaded and what was not, and why.
+fn report(loaded: &Loaded, args: &DiscoveryArgs) {
+    for finding in &loaded.findings {
+        match finding.severity {
+            Severity::Error => tracing::error!("{finding}"),
+            Severity::Warning => tracing::warn!("{finding}"),
+            Severity::Ignored => tracing::info!("{finding}"),
+        }
+    }
+    let state = loaded.intake.state();
+    tracing::info!(
+        from = ?args.source.config,
+        objects = loaded.objects,
+        refused = loaded.refused.len(),
+        warnings = loaded.count(Severity::Warning),
+        services = state.services.len(),
+        "loaded"
+    );
+}
+
+async fn bind_all<const N: usize>(addresses: [SocketAddr; N]) -> anyhow::Result<[TcpListener; N]> {
+    let mut listeners = Vec::with_capacity(N);
+    for address in addresses {
+        listeners.push(http::bind(address).await?);
+    }
+    listeners
+        .try_into()
+        .map_err(|_| anyhow::anyhow!("as many listeners as addresses"))
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// A push request on its way through the debounce.
+#[derive(Debug)]
+struct Event(PushRequest);
+
+impl debounce::Merge for Event {
+    fn merge(&mut self, newer: Self) {
+        self.0.merge(newer.0);
+    }
+}
+
+fn debounce_options(window: Window, settings: &Settings) -> DebounceOptions<Event> {
+    let options = DebounceOptions::new(window);
+    if settings.debounce_endpoints {
+        options
+    } else {
+        options.bypass(|event: &Event| event.0.endpoints_only())
+    }
+}
+
+/// Applies changes as they arrive, and passes on what they mean.
+async fn feed(
+    mut intake: Intake,
+    mut inbox: mpsc::Receiver<Vec<Change>>,
+    events: debounce::Intake<Event>,
+    pipeline: Pipeline,
+) -> anyhow::Result<()> {
+    while let Some(changes) = inbox.recv().await {
+        let request = intake.apply(changes, Instant::now().into_std());
+        for key in &request.changed {
+            pipeline.metrics.arrived(key.kind.name(), 1);
+        }
+        if !request.endpoints.is_empty() {
+            pipeline
+                .metrics
+                .arrived("eds", request.endpoints.len() as u64);
+        }
+        *pipeline.latest.lock() = intake.state();
+        if !request.is_empty() && events.send(Event(request)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The end of the flow: the latest state, built and published.
+#[derive(Clone, Debug)]
+struct Pipeline {
+    latest: Arc<Mutex<MeshState>>,
+    publisher: Arc<Mutex<Publisher>>,
+    snapshots: Reader,
+    server: Server<Mesh>,
+    metrics: Metrics,
+}
+
+impl Pipeline {
+    /// Builds the next snapshot on the pool for CPU work, and publishes it.
+    async fn publish(self, batch: Batch<Event>) {
+        let (done, published) = oneshot::channel();
+        rayon::spawn(move || {
+            self.build(&batch);
+            // Nobody waits any more when the process stops.
+            done.send(()).ok();
+        });
+        published.await.ok();
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a build is measured where it runs"
+    )]
+    fn build(&self, batch: &Batch<Event>) {
+        let request = &batch.event.0;
+        let state = self.latest.lock().clone();
+        let begun = std::time::Instant::now();
+        let next = Arc::new(self.snapshots.snapshot().next(state, request));
+        let elapsed = begun.elapsed();
+        self.publisher.lock().publish(next.clone());
+        let sizes = (
+            next.state().services.len(),
+            next.state().objects.virtual_services.len(),
+        );
+        self.metrics.published(batch.delay(), elapsed, sizes);
+        for (reason, count) in &request.reasons {
+            self.metrics.triggered(reason.as_str(), *count);
+        }
+        self.server.publish(next, &Update(request.clone()));
+        tracing::info!(
+            events = batch.events,
+            changed = request.changed.len(),
+            endpoints = request.endpoints.len(),
+            quiet = ?batch.quiet(),
+            ?elapsed,
+            "published"
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! HTTP ports: readiness, version, metrics and what the server sees (observability §1).
+
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
+use generators::Mesh;
+use pushctx::Reader;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, time::Instant};
+use xds::Server;
+
+use crate::metrics::Metrics;
+
+/// What the HTTP ports show.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Whether proxies are served.
+    pub ready: watch::Receiver<bool>,
+    /// The xDS server.
+    pub server: Server<Mesh>,
+    /// The current snapshot.
+    pub snapshots: Reader,
+    /// When the process started.
+    pub started: Instant,
+}
+
+/// Paths of the port for readiness.
+pub(crate) fn readiness(shown: Shown) -> Router {
+    Router::new()
+        .route("/ready", get(ready))
+        .merge(debug())
+        .with_state(Arc::new(shown))
+}
+
+/// Paths of the port for monitoring.
+pub(crate) fn monitoring(shown: Shown) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/version", get(version))
+        .merge(debug())
+        .with_state(Arc::new(shown))
+}
+
+fn debug() -> Router<Arc<Shown>> {
+    Router::new()
+        .route("/debug/syncz", get(syncz))
+        .route("/debug/mesh", get(mesh))
+}
+
+/// Binds an address.
+///
+/// # Errors
+/// When it is taken or not ours.
+pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listen on {address}"))
+}
+
+/// Serves until `shutdown` completes.
+///
+/// # Errors
+/// When the listener fails.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
+    axum::serve(listener, router)
+        .with_graceful_shutdown(shutdown)
+        .await
+        .context("serve HTTP")
+}
+
+async fn ready(State(shown): State<Arc<Shown>>) -> StatusCode {
+    if *shown.ready.borrow() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
+async fn version() -> String {
+    format!("{}-unknown-Clean\n", env!("CARGO_PKG_VERSION"))
+}
+
+async fn metrics(State(shown): State<Arc<Shown>>) -> impl IntoResponse {
+    match shown.metrics.text(uptime(&shown)) {
+        Ok(text) => (StatusCode::OK, text),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+fn uptime(shown: &Shown) -> Duration {
+    shown.started.elapsed()
+}
+
+/// What every proxy asked for and has acknowledged.
+async fn syncz(State(shown): State<Arc<Shown>>) -> Json<Value> {
+    let streams = shown.server.streams();
+    let list = streams.iter().map(|stream| {
+        let types = stream.subscriptions.iter().map(|s| {
+            let entry = json!({
+                "sent": s.nonce_sent,
+                "acked": s.nonce_acked,
+                "resources": s.resources,
+                "lastError": s.error,
+            });
+            (s.type_url.to_string(), entry)
+        });
+        json!({
+            "proxy": &*stream.info.node,
+            "stream": stream.info.id,
+            "protocol": stream.info.protocol.to_string(),
+            "resources": types.collect::<serde_json::Map<_, _>>(),
+        })
+    });
+    Json(list.collect())
+}
+
+/// The effective mesh configuration.
+async fn mesh(State(shown): State<Arc<Shown>>) -> Json<Value> {
+    let snapshot = shown.snapshots.snapshot();
+    Json(serde_json::to_value(&**snapshot.mesh()).unwrap_or_default())
+}

@@ -1,0 +1,198 @@
+//! Settings: everything that the process reads from its environment, once.
+
+use std::time::Duration;
+
+use model::{Features, features::FeatureError};
+
+/// Where settings come from; tests pass a map.
+pub trait Source {
+    /// Returns the value of a variable, `None` when it is not set.
+    fn get(&self, variable: &str) -> Option<String>;
+}
+
+/// The process's environment.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Environment;
+
+impl Source for Environment {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
+    fn get(&self, variable: &str) -> Option<String> {
+        std::env::var(variable).ok()
+    }
+}
+
+impl<F: Fn(&str) -> Option<String>> Source for F {
+    fn get(&self, variable: &str) -> Option<String> {
+        self(variable)
+    }
+}
+
+/// Resolved settings (xds-server §14, observability §14–§16).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Quiet time of the debounce; `PILOT_DEBOUNCE_AFTER`, 100ms.
+    pub debounce_after: Duration,
+    /// Longest wait of the debounce; `PILOT_DEBOUNCE_MAX`, 10s.
+    pub debounce_max: Duration,
+    /// Endpoint changes are debounced like all others; `PILOT_ENABLE_EDS_DEBOUNCE`, true.
+    pub debounce_endpoints: bool,
+    /// Pushes under way at once; `PILOT_PUSH_THROTTLE`, 0 = by the number of cores.
+    pub push_throttle: u32,
+    /// Revision of this control plane; `REVISION`, empty.
+    pub revision: String,
+    /// Own namespace; `POD_NAMESPACE`, `istio-system`.
+    pub namespace: String,
+    /// Id of the primary cluster; `CLUSTER_ID`, `Kubernetes`.
+    pub cluster: String,
+    /// Flags that change what is generated.
+    pub features: Features,
+}
+
+impl Settings {
+    /// Resolves all settings, reporting every bad value at once.
+    ///
+    /// # Errors
+    /// One entry for each variable whose value is not what it may be.
+    pub fn resolve(source: &impl Source) -> Result<Self, Vec<FeatureError>> {
+        let (features, mut errors) = Features::resolve(|variable| source.get(variable));
+        let text = |variable: &str, default: &str| {
+            source
+                .get(variable)
+                .filter(|v| !v.is_empty())
+                .unwrap_or_else(|| default.to_owned())
+        };
+        let mut reader = Reader {
+            source,
+            errors: &mut errors,
+        };
+        let debounce_after = reader.duration("PILOT_DEBOUNCE_AFTER", Duration::from_millis(100));
+        let debounce_max = reader.duration("PILOT_DEBOUNCE_MAX", Duration::from_secs(10));
+        let debounce_endpoints = reader.parsed(
+            "PILOT_ENABLE_EDS_DEBOUNCE",
+            true,
+            "true or false",
+            |text| match text {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+                _ => None,
+            },
+        );
+        let push_throttle = reader.parsed("PILOT_PUSH_THROTTLE", 0, "a whole number", |text| {
+            text.parse().ok()
+        });
+        let settings = Self {
+            debounce_after,
+            debounce_max,
+            debounce_endpoints,
+            push_throttle,
+            revision: text("REVISION", ""),
+            namespace: text("POD_NAMESPACE", "istio-system"),
+            cluster: text("CLUSTER_ID", "Kubernetes"),
+            features,
+        };
+        if settings.debounce_max < settings.debounce_after {
+            errors.push(FeatureError {
+                variable: "PILOT_DEBOUNCE_MAX",
+                value: format!("{debounce_max:?}"),
+                expected: "at least PILOT_DEBOUNCE_AFTER",
+            });
+        }
+        if errors.is_empty() {
+            Ok(settings)
+        } else {
+            Err(errors)
+        }
+    }
+}
+
+struct Reader<'a, S> {
+    source: &'a S,
+    errors: &'a mut Vec<FeatureError>,
+}
+
+impl<S: Source> Reader<'_, S> {
+    fn parsed<T>(
+        &mut self,
+        variable: &'static str,
+        default: T,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        let Some(value) = self.source.get(variable).filter(|v| !v.is_empty()) else {
+            return default;
+        };
+        parse(&value).unwrap_or_else(|| {
+            self.errors.push(FeatureError {
+                variable,
+                value,
+                expected,
+            });
+            default
+        })
+    }
+
+    fn duration(&mut self, variable: &'static str, default: Duration) -> Duration {
+        self.parsed(
+            variable,
+            default,
+            "a duration that is not negative, such as 100ms",
+            |text| {
+                let duration: model::api::Duration = text.parse().ok()?;
+                (!duration.is_negative()).then(|| duration.to_std())
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source<'a>(values: &'a [(&'a str, &'a str)]) -> impl Source + 'a {
+        move |name: &str| {
+            values
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| (*v).to_owned())
+        }
+    }
+
+    #[test]
+    fn defaults_are_istios() {
+        let settings = Settings::resolve(&source(&[])).unwrap();
+        assert_eq!(settings.debounce_after, Duration::from_millis(100));
+        assert_eq!(settings.debounce_max, Duration::from_secs(10));
+        assert_eq!(settings.cluster, "Kubernetes");
+        assert_eq!(settings.features, Features::default());
+    }
+
+    #[test]
+    fn every_bad_value_is_named() {
+        let errors = Settings::resolve(&source(&[
+            ("PILOT_DEBOUNCE_AFTER", "soon"),
+            ("PILOT_ENABLE_EDS_DEBOUNCE", "maybe"),
+            ("ISTIO_DUAL_STACK", "2"),
+        ]))
+        .unwrap_err();
+        let mut variables: Vec<_> = errors.iter().map(|e| e.variable).collect();
+        variables.sort_unstable();
+        assert_eq!(
+            variables,
+            [
+                "ISTIO_DUAL_STACK",
+                "PILOT_DEBOUNCE_AFTER",
+                "PILOT_ENABLE_EDS_DEBOUNCE"
+            ]
+        );
+        assert!(errors.iter().any(|e| e.to_string().contains("\"soon\"")));
+    }
+
+    #[test]
+    fn the_maximum_is_not_below_the_quiet_time() {
+        let errors = Settings::resolve(&source(&[("PILOT_DEBOUNCE_AFTER", "20s")])).unwrap_err();
+        assert_eq!(errors[0].variable, "PILOT_DEBOUNCE_MAX");
+    }
+}

@@ -1,0 +1,153 @@
+//! Validation: which objects are accepted, and what is hardly meant.
+//!
+//! What the admission webhook of Istio refuses is refused here, whether the object comes from a
+//! file or from a cluster (config-model.md §5, security-policy.md §16, telemetry-extensions.md §18,
+//! envoyfilter.md §2). Messages name the field, the offending value and what is allowed. Objects of
+//! kinds without rules (Kubernetes' own, which its API server checks) are always accepted.
+//!
+//! Pure functions over typed objects; they do not look at other objects, so an object is judged
+//! the same whatever else is there.
+
+mod authentication;
+mod authorization;
+mod cel;
+mod destination_rule;
+mod envoy_filter;
+mod extensions;
+mod gateway;
+mod gateway_api;
+mod mesh;
+mod metadata;
+mod names;
+mod re2;
+mod scope;
+mod selectors;
+mod service_entry;
+mod sidecar;
+mod telemetry;
+mod text;
+mod traffic;
+mod virtual_service;
+mod workload;
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::Object;
+use crate::api::envoy_filter::ApplyTo;
+use crate::api::{MeshConfig, MeshNetworks};
+use scope::Scope;
+
+/// One finding of validation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Issue {
+    /// Whether the object can be accepted nevertheless.
+    pub severity: Severity,
+    /// The field, such as `spec.http[0].route[1].weight`; keys of maps that are not plain words
+    /// are quoted in brackets: `spec.selector["a/b"]`.
+    pub path: String,
+    /// What is wrong, with the offending value and what is allowed; lowercase, no full stop.
+    pub reason: String,
+}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// How much an [`Issue`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The object is refused.
+    Error,
+    /// The object is accepted, but part of it has no or a doubtful effect.
+    Warning,
+}
+
+/// Checks the values of `EnvoyFilter` patches against Envoy's API, which this crate does not know.
+pub trait PatchValues {
+    /// Tells what is wrong with the value of a patch: errors when it cannot be decoded to the
+    /// message that `apply_to` names, warnings for unknown and deprecated fields.
+    fn check(&self, apply_to: ApplyTo, value: &Value) -> Vec<(Severity, String)>;
+}
+
+/// Accepts every value.
+impl PatchValues for () {
+    fn check(&self, _apply_to: ApplyTo, _value: &Value) -> Vec<(Severity, String)> {
+        Vec::new()
+    }
+}
+
+/// Tells whether any of the issues makes an object unacceptable.
+pub fn is_refused(issues: &[Issue]) -> bool {
+    issues.iter().any(|issue| issue.severity == Severity::Error)
+}
+
+/// Validates an object of any kind.
+///
+/// `raw` is the whole object as it was read, for what is lost in decoding (empty maps, null
+/// elements); `None` skips those few rules. Issues come in the order of the checks.
+pub fn validate_object(
+    object: &Object,
+    raw: Option<&Value>,
+    values: &dyn PatchValues,
+) -> Vec<Issue> {
+    let issues = RefCell::new(Vec::new());
+    let scope = &Scope::new("spec", &issues);
+    let spec = raw.and_then(|raw| raw.get("spec"));
+    metadata::validate(object, scope);
+    match object {
+        Object::VirtualService(o) => virtual_service::validate(&o.spec, &o.meta, scope),
+        Object::DestinationRule(o) => destination_rule::validate(&o.spec, &o.meta, scope),
+        Object::Gateway(o) => gateway::validate(&o.spec, &o.meta, scope),
+        Object::ServiceEntry(o) => service_entry::validate(&o.spec, &o.meta, scope),
+        Object::WorkloadEntry(o) => workload::entry(&o.spec, scope),
+        Object::WorkloadGroup(o) => workload::group(&o.spec, scope),
+        Object::Sidecar(o) => sidecar::validate(&o.spec, scope),
+        Object::EnvoyFilter(o) => envoy_filter::validate(&o.spec, values, scope),
+        Object::ProxyConfig(o) => extensions::proxy_config(&o.spec, scope),
+        Object::PeerAuthentication(o) => authentication::peer(&o.spec, spec, scope),
+        Object::RequestAuthentication(o) => authentication::request(&o.spec, scope),
+        Object::AuthorizationPolicy(o) => authorization::validate(&o.spec, spec, scope),
+        Object::Telemetry(o) => telemetry::validate(&o.spec, spec, scope),
+        Object::WasmPlugin(o) => extensions::wasm_plugin(&o.spec, scope),
+        Object::TrafficExtension(o) => extensions::traffic_extension(&o.spec, scope),
+        Object::GatewayClass(o) => gateway_api::gateway_class(&o.spec, scope),
+        Object::KubernetesGateway(o) => gateway_api::gateway(&o.spec, scope),
+        Object::ListenerSet(o) => gateway_api::listener_set(&o.spec, scope),
+        Object::HttpRoute(o) => gateway_api::http_route(&o.spec, scope),
+        Object::GrpcRoute(o) => gateway_api::grpc_route(&o.spec, scope),
+        Object::TcpRoute(o) => gateway_api::l4_route(&o.spec.parent_refs, &o.spec.rules, scope),
+        Object::TlsRoute(o) => gateway_api::tls_route(&o.spec, scope),
+        Object::ReferenceGrant(o) => gateway_api::reference_grant(&o.spec, scope),
+        Object::BackendTlsPolicy(o) => gateway_api::backend_tls_policy(&o.spec, scope),
+        Object::Namespace(_)
+        | Object::Node(_)
+        | Object::Pod(_)
+        | Object::Service(_)
+        | Object::EndpointSlice(_)
+        | Object::Secret(_)
+        | Object::ConfigMap(_)
+        | Object::Ingress(_)
+        | Object::IngressClass(_) => {}
+    }
+    issues.into_inner()
+}
+
+/// Validates the mesh configuration; a source with an error is not used.
+pub fn validate_mesh(config: &MeshConfig) -> Vec<Issue> {
+    let issues = RefCell::new(Vec::new());
+    mesh::validate(config, &Scope::new("", &issues));
+    issues.into_inner()
+}
+
+/// Validates the networks of the mesh. `resolve_names` allows gateways with domain names, as the
+/// flag `RESOLVE_HOSTNAME_GATEWAYS` (on by default) does.
+pub fn validate_networks(networks: &MeshNetworks, resolve_names: bool) -> Vec<Issue> {
+    let issues = RefCell::new(Vec::new());
+    mesh::networks(networks, resolve_names, &Scope::new("", &issues));
+    issues.into_inner()
+}
