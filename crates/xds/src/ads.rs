@@ -3,7 +3,7 @@
 //! A driver feeds requests in, gets a target (the resources that a client ought to hold) for each
 //! subscription whose interest is new or whose class was touched, and asks what to send.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::delivery::{Acked, Cargo, Composed, Delivery, Setting};
 use crate::nonce::{Nonce, Nonces};
 use crate::observer::Protocol;
 use crate::registry::PushOrder;
-use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, delta, sotw};
+use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, Version, delta, sotw};
 
 /// How long removals of clusters wait for a client to acknowledge the listeners and routes that
 /// no longer use them. A client that never does must not keep dead clusters for ever.
@@ -32,6 +32,8 @@ pub(crate) struct Ads {
     subscriptions: Vec<Subscription>,
     /// Since when removals wait.
     waiting_since: Option<Instant>,
+    /// What was rejected of types that are not asked for at present.
+    rejected: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Version>>,
 }
 
 /// What one stream may cost.
@@ -107,6 +109,7 @@ impl Ads {
             nonces: Nonces::random(),
             subscriptions: Vec::new(),
             waiting_since: None,
+            rejected: BTreeMap::new(),
         }
     }
 
@@ -126,7 +129,10 @@ impl Ads {
             .position(|s| *s.type_url == *type_url)
     }
 
-    fn insert(&mut self, subscription: Subscription) -> Result<(), LimitExceeded> {
+    fn insert(&mut self, mut subscription: Subscription) -> Result<(), LimitExceeded> {
+        if let Some(rejected) = self.rejected.remove(&subscription.type_url) {
+            subscription.delivery.remember(rejected);
+        }
         if self.subscriptions.len() >= self.limits.types {
             return Err(LimitExceeded::Types(self.limits.types));
         }
@@ -178,7 +184,9 @@ impl Ads {
             }
             (Verdict::Unsubscribe, _) => {
                 if let Some(index) = found {
-                    self.subscriptions.remove(index);
+                    let ended = self.subscriptions.remove(index);
+                    self.rejected
+                        .insert(ended.type_url, ended.delivery.into_rejected());
                 }
             }
             // A rejection of something that was never sent.
@@ -362,8 +370,7 @@ impl Ads {
             return;
         };
         let setting = Setting {
-            protocol: self.protocol,
-            facts: &facts,
+            interest: &subscription.interest,
             target,
             keep_removed: keep_removed && facts.order == PushOrder::Clusters,
         };
@@ -429,7 +436,11 @@ impl Ads {
 impl Subscription {
     fn new(type_url: &str, facts: TypeFacts, ask: Ask, holds: Arc<ResourceSet>) -> Self {
         let interest = ask.interest(&facts);
-        let mut delivery = Delivery::of(holds);
+        let protocol = match ask {
+            Ask::Sotw(_) => Protocol::Sotw,
+            Ask::Delta(_) => Protocol::Delta,
+        };
+        let mut delivery = Delivery::new(protocol, &facts, holds);
         delivery.owe();
         Self {
             type_url: type_url.into(),
@@ -565,3 +576,6 @@ fn split(diff: &Diff, limit: usize) -> Vec<(Arc<Diff>, Cargo)> {
     close(&mut upserts, &mut removed);
     parts
 }
+
+#[cfg(test)]
+mod model;

@@ -26,6 +26,7 @@ const REJECTIONS_IN_A_ROW: u32 = 24;
 /// One type's traffic to one client.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
+    form: Form,
     /// What the client is believed to hold, counting what is on its way.
     held: Arc<ResourceSet>,
     /// What the client last said yes to.
@@ -41,11 +42,35 @@ pub(crate) struct Delivery {
     /// Versions that are not sent again.
     rejected: BTreeMap<Arc<str>, Version>,
     /// Suspects of a rejection that wait for their trial.
-    parked: VecDeque<Vec<Arc<str>>>,
+    parked: VecDeque<Vec<(Arc<str>, Version)>>,
     /// Rejections since the last acknowledgement.
     rejections: u32,
     /// Whether a response is owed even if there is nothing to say.
     owed: bool,
+}
+
+/// What responses can say, by protocol and type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    /// SotW, of types that can be asked for as a whole: all there is; what is absent is gone.
+    Whole,
+    /// SotW, of other types: what is new or changed.
+    Additions,
+    /// Delta: what is new, changed or gone.
+    #[default]
+    Changes,
+    /// Delta, of types whose removals clients do not want to hear of.
+    ChangesButRemovals,
+}
+
+impl Form {
+    /// Returns whether responses say what is gone. Otherwise the client keeps it.
+    fn tells_removals(self) -> bool {
+        match self {
+            Self::Whole | Self::Changes => true,
+            Self::Additions | Self::ChangesButRemovals => false,
+        }
+    }
 }
 
 /// A response that waits for an answer.
@@ -58,6 +83,11 @@ struct Sent {
     cargo: Arc<Diff>,
     /// What the client holds once it accepts.
     set: Arc<ResourceSet>,
+    /// Whether it states the whole set, also what the client already has.
+    whole: bool,
+    /// Whether it was on its way when another was rejected. If it is whole, it has what was
+    /// rejected in it, and its own rejection says nothing new.
+    tainted: bool,
 }
 
 /// An acknowledgement.
@@ -90,8 +120,8 @@ pub(crate) struct Composed {
 /// The circumstances of one composition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
-    pub(crate) protocol: Protocol,
-    pub(crate) facts: &'a TypeFacts,
+    /// What the client asks for.
+    pub(crate) interest: &'a Interest,
     /// What the client ought to hold.
     pub(crate) target: &'a Arc<ResourceSet>,
     /// Whether removals have to wait.
@@ -100,8 +130,15 @@ pub(crate) struct Setting<'a> {
 
 impl Delivery {
     /// Starts for a client that states what it holds.
-    pub(crate) fn of(holds: Arc<ResourceSet>) -> Self {
+    pub(crate) fn new(protocol: Protocol, facts: &TypeFacts, holds: Arc<ResourceSet>) -> Self {
+        let form = match (protocol, facts.removal) {
+            (Protocol::Sotw, _) if facts.wildcard => Form::Whole,
+            (Protocol::Sotw, _) => Form::Additions,
+            (Protocol::Delta, Removal::Reported) => Form::Changes,
+            (Protocol::Delta, Removal::Never) => Form::ChangesButRemovals,
+        };
         Self {
+            form,
             held: Arc::clone(&holds),
             good: holds,
             ..Self::default()
@@ -112,8 +149,19 @@ impl Delivery {
     /// rejected stays rejected.
     pub(crate) fn restart(&mut self) {
         let old = std::mem::take(self);
+        self.form = old.form;
         self.good = old.good;
         self.rejected = old.rejected;
+    }
+
+    /// Returns what the client rejected.
+    pub(crate) fn into_rejected(self) -> BTreeMap<Arc<str>, Version> {
+        self.rejected
+    }
+
+    /// Takes over what the client rejected when it had asked for the same type before.
+    pub(crate) fn remember(&mut self, rejected: BTreeMap<Arc<str>, Version>) {
+        self.rejected = rejected;
     }
 
     /// Returns the nonce of the last response.
@@ -185,14 +233,44 @@ impl Delivery {
         }
         target.revise(|resource| {
             let name = resource.name();
-            let back = self.rejected.get(name) == Some(&resource.version())
-                || self.parked.iter().flatten().any(|parked| parked == name);
-            if back {
+            if !self.is_held_back(resource) {
+                Some(Arc::clone(resource))
+            } else if self.form == Form::Whole {
                 self.good.get(name).cloned()
             } else {
-                Some(Arc::clone(resource))
+                // Nothing is said about it.
+                self.held.get(name).cloned()
             }
         })
+    }
+
+    /// Returns whether this version was rejected, or waits for its trial.
+    fn is_held_back(&self, resource: &Resource) -> bool {
+        let (name, version) = (resource.name(), resource.version());
+        self.rejected.get(name) == Some(&version)
+            || self
+                .parked
+                .iter()
+                .flatten()
+                .any(|(n, v)| n == name && *v == version)
+    }
+
+    /// Returns `goal`, and below it what the client holds and the target no longer has.
+    fn kept_under(&self, goal: &ResourceSet, target: &ResourceSet) -> Arc<ResourceSet> {
+        let kept = self
+            .held
+            .iter()
+            .filter(|r| target.get(r.name()).is_none())
+            .filter_map(|r| {
+                let said = self.form == Form::Whole;
+                let kept = if said && self.is_held_back(r) {
+                    self.good.get(r.name())?
+                } else {
+                    r
+                };
+                (!said || kept.is_complete()).then_some(kept)
+            });
+        Arc::new(goal.iter().chain(kept).cloned().collect())
     }
 
     /// Returns whether [`compose`](Self::compose) may have something to say.
@@ -200,55 +278,52 @@ impl Delivery {
         self.owed
             || !self.again.is_empty()
             || !self.parked.is_empty() && self.waiting.is_empty()
-            || self.effective(target).fingerprint() != self.held.fingerprint()
+            || self.differs(&self.effective(target))
+    }
+
+    /// Returns whether a client that holds what it is believed to hold can be told of `goal`.
+    fn differs(&self, goal: &Arc<ResourceSet>) -> bool {
+        let diff = goal.diff_from(&self.held);
+        diff.upserts().next().is_some() || (self.form.tells_removals() && !diff.removed.is_empty())
     }
 
     /// Returns what to send now so that the client comes to hold the target, if anything.
     ///
     /// The caller must send it and [`record`](Self::record) it.
     pub(crate) fn compose(&mut self, setting: &Setting<'_>) -> Option<Composed> {
-        self.rejected.retain(|name, version| {
-            setting
-                .target
-                .get(name)
-                .is_some_and(|resource| resource.version() == *version)
-        });
-        loop {
+        let composed = loop {
             let composed = self.compose_once(setting);
             // A group on trial that turns out to be nothing new must not hold up the next one.
             if composed.is_some() || self.waits() || self.parked.pop_front().is_none() {
-                return composed;
+                break composed;
             }
-        }
+        };
+        self.rejected
+            .retain(|name, version| match setting.target.get(name) {
+                Some(resource) => resource.version() == *version,
+                // It may be asked for again.
+                None => !setting.interest.wants(name),
+            });
+        composed
     }
 
     fn compose_once(&mut self, setting: &Setting<'_>) -> Option<Composed> {
-        let Setting {
-            protocol,
-            facts,
-            target,
-            ..
-        } = *setting;
+        let target = setting.target;
         let mut goal = self.effective(target);
-        if setting.keep_removed {
-            let held = Arc::clone(&self.held);
-            goal = held.overlay(goal.iter());
+        let stays = setting.keep_removed || !self.form.tells_removals();
+        if stays && !goal.diff_from(&self.held).removed.is_empty() {
+            goal = self.kept_under(&goal, target);
         }
         let news = self.news(&goal, setting);
         let owed = std::mem::take(&mut self.owed);
         self.again.clear();
         let before = std::mem::replace(&mut self.held, Arc::clone(&goal));
-        let whole = protocol == Protocol::Sotw && facts.wildcard;
-        let silent = match protocol {
-            Protocol::Sotw if facts.wildcard => news.is_empty() && !owed,
-            // Nothing can be said about names that do not exist.
-            Protocol::Sotw => news.upserts().next().is_none(),
-            Protocol::Delta => news.is_empty() && !owed,
-        };
+        // Where responses cannot say what is gone, nothing can be said about what does not exist.
+        let silent = news.is_empty() && !(owed && self.form != Form::Additions);
         if silent {
             return None;
         }
-        let cargo = if whole {
+        let cargo = if self.form == Form::Whole {
             Cargo::Whole(goal)
         } else {
             Cargo::Part(Arc::clone(&news))
@@ -263,13 +338,15 @@ impl Delivery {
     /// Returns what of `goal` the client has to be told.
     fn news(&self, goal: &Arc<ResourceSet>, setting: &Setting<'_>) -> Arc<Diff> {
         let diff = goal.diff_from(&self.held);
-        let may_remove = setting.facts.removal == Removal::Reported;
-        let plain = self.again.is_empty() && (may_remove || diff.removed.is_empty());
-        if plain && diff.upserts().all(|resource| resource.is_complete()) {
+        if self.again.is_empty() && diff.upserts().all(|resource| resource.is_complete()) {
             return diff;
         }
         let repeated = self.again.iter().filter_map(|name| {
-            let resource = goal.find(name)?;
+            // What is only kept for a while is no answer; its removal will be.
+            let answer = goal
+                .find(name)
+                .filter(|_| setting.target.find(name).is_some());
+            let resource = answer.filter(|resource| !self.is_held_back(resource))?;
             let new = diff.upserts_name(resource.name());
             (!new).then(|| Arc::clone(resource))
         });
@@ -282,7 +359,7 @@ impl Delivery {
             .map(|resource| (Arc::clone(resource.name()), resource))
             .collect();
         let mut removed: BTreeSet<Arc<str>> = BTreeSet::new();
-        if may_remove {
+        if self.form.tells_removals() {
             removed.extend(diff.removed.iter().cloned());
             // What is held back exists, so it is not reported as gone.
             let missing =
@@ -321,12 +398,15 @@ impl Delivery {
             self.waiting.pop_front();
         }
         self.last = Some(nonce.clone());
+        let whole = matches!(composed.cargo, Cargo::Whole(_));
         self.waiting.push_back(Sent {
             nonce,
             root,
             at,
             cargo: part,
             set,
+            whole,
+            tainted: false,
         });
     }
 
@@ -335,6 +415,13 @@ impl Delivery {
         let index = self.waiting.iter().position(|sent| sent.nonce == *nonce)?;
         // Answers come in order: the responses before this one were read as well.
         let sent = self.waiting.drain(..=index).next_back()?;
+        let accepted = |(name, version): (&Arc<str>, &mut Version)| {
+            sent.set
+                .get(name)
+                .is_some_and(|resource| resource.version() == *version)
+        };
+        self.rejected
+            .retain(|name, version| !accepted((name, version)));
         self.good = sent.set;
         self.acked = Some(sent.nonce);
         self.rejections = 0;
@@ -355,13 +442,21 @@ impl Delivery {
     ) -> Option<Vec<Arc<Resource>>> {
         let index = self.waiting.iter().position(|sent| sent.nonce == *nonce)?;
         let sent = self.waiting.drain(..=index).next_back()?;
-        self.rejections = self.rejections.saturating_add(1);
-        let suspects: Vec<Arc<Resource>> = sent.cargo.upserts().cloned().collect();
+        let tainted = sent.whole && sent.tainted;
+        for later in &mut self.waiting {
+            later.tainted |= !tainted;
+        }
+        // What was accepted before is not at fault now.
+        let unproved = |r: &&Arc<Resource>| self.good.get(r.name()) != Some(*r);
+        let suspects: Vec<Arc<Resource>> = if sent.whole {
+            sent.set.iter().filter(unproved).cloned().collect()
+        } else {
+            sent.cargo.upserts().filter(unproved).cloned().collect()
+        };
         if suspects.is_empty() {
             // Nothing in it could be held back; saying it again would only be rejected again.
             return Some(Vec::new());
         }
-        self.take_back(&sent.cargo, interest);
         let named: Vec<Arc<Resource>> = suspects
             .iter()
             .filter(|r| mentions(message, r.name()))
@@ -369,45 +464,77 @@ impl Delivery {
             .collect();
         let culprits = if !named.is_empty() {
             named
-        } else if suspects.len() == 1 || self.rejections > REJECTIONS_IN_A_ROW {
-            suspects
+        } else if tainted {
+            Vec::new()
         } else {
-            let names: Vec<Arc<str>> = suspects.iter().map(|r| Arc::clone(r.name())).collect();
-            self.parked
-                .push_front(names.into_iter().skip(suspects.len() / 2).collect());
-            return Some(Vec::new());
+            self.rejections = self.rejections.saturating_add(1);
+            if suspects.len() == 1 || self.rejections > REJECTIONS_IN_A_ROW {
+                suspects.clone()
+            } else {
+                let half = suspects.iter().skip(suspects.len() / 2);
+                self.parked
+                    .push_front(half.map(|r| (Arc::clone(r.name()), r.version())).collect());
+                Vec::new()
+            }
         };
         for culprit in &culprits {
             self.rejected
                 .insert(Arc::clone(culprit.name()), culprit.version());
         }
+        self.take_back(&sent, &suspects, interest);
+        // What a client has from an earlier stream goes with the first response that it accepts.
+        self.owed |= self.form == Form::Whole && self.acked.is_none();
         Some(culprits)
     }
 
     /// Takes back the belief that the client holds what it rejected, unless it was sent more of
     /// the same since.
-    fn take_back(&mut self, cargo: &Diff, interest: &Interest) {
-        let mut names: BTreeSet<&Arc<str>> = cargo.upserts().map(|r| r.name()).collect();
-        names.extend(cargo.removed.iter());
-        names.retain(|name| interest.wants(name));
-        let good = Arc::clone(&self.good);
-        let revert = |set: &Arc<ResourceSet>, names: &BTreeSet<&Arc<str>>| {
-            let kept = set.iter().filter(|r| !names.contains(r.name()));
-            let back = names.iter().filter_map(|name| good.get(name));
-            Arc::new(back.chain(kept).cloned().collect::<ResourceSet>())
-        };
-        for sent in &mut self.waiting {
-            for told in sent
-                .cargo
-                .upserts()
-                .map(|r| r.name())
-                .chain(sent.cargo.removed.iter())
-            {
-                names.remove(told);
+    ///
+    /// It has its last good version of what is held back. Of the rest it may have either version:
+    /// Envoy applies what is fine in a response that it rejects.
+    fn take_back(&mut self, sent: &Sent, suspects: &[Arc<Resource>], interest: &Interest) {
+        // Also what it had before: it was sent again because the client waits for it.
+        let carried = suspects
+            .iter()
+            .chain(sent.cargo.upserts())
+            .map(|r| r.name());
+        let mut names: BTreeSet<Arc<str>> = carried.chain(&sent.cargo.removed).cloned().collect();
+        let believed = |name: &Arc<str>| {
+            if self.rejected.contains_key(name) {
+                self.good.get(name).cloned()
+            } else {
+                Some(Arc::new(Resource::stated(
+                    Arc::clone(name),
+                    Version::UNKNOWN,
+                )))
             }
-            sent.set = revert(&sent.set, &names);
+        };
+        let revise = |set: &ResourceSet, names: &BTreeSet<Arc<str>>| {
+            let kept = set.iter().filter(|r| !names.contains(r.name())).cloned();
+            Arc::new(
+                names
+                    .iter()
+                    .filter_map(believed)
+                    .chain(kept)
+                    .collect::<ResourceSet>(),
+            )
+        };
+        if !sent.whole {
+            for later in &mut self.waiting {
+                for resource in later.cargo.upserts() {
+                    names.remove(resource.name());
+                }
+                for name in &later.cargo.removed {
+                    names.remove(name);
+                }
+                later.set = revise(&later.set, &names);
+            }
+            names.retain(|name| interest.wants(name));
+            self.held = revise(&self.held, &names);
+        } else if self.waiting.is_empty() {
+            // A later response would state everything anew.
+            self.held = revise(&self.good, &names);
         }
-        self.held = revert(&self.held, &names);
     }
 }
 

@@ -139,19 +139,21 @@ pub(crate) fn classify(
     // A client may have dropped a resource and asked for it again before it could say so, and one
     // that no longer asks by name may still get it through `*`: both are answered.
     let mut answer: BTreeSet<Arc<str>> = subscribe.difference(&unsubscribe).cloned().collect();
+    let mut forgotten = unsubscribe;
     if ask.everything {
         answer.extend(
-            unsubscribe
+            forgotten
                 .iter()
                 .filter(|name| before.names.contains(*name))
                 .cloned(),
         );
+        forgotten.clear();
     }
     Verdict::Later {
         reply,
         changed: *ask != before,
         answer,
-        forgotten: unsubscribe,
+        forgotten,
     }
 }
 

@@ -18,6 +18,9 @@ pub type Source = Arc<str>;
 pub struct Version(u64);
 
 impl Version {
+    /// The version of what a client may have in any version, or not at all.
+    pub(crate) const UNKNOWN: Self = Self(u64::MAX);
+
     /// Hashes an encoded resource.
     pub fn of(body: &[u8]) -> Self {
         Self(xxh3_64(body))
@@ -84,6 +87,7 @@ impl Resource {
     pub(crate) fn stated(name: Arc<str>, version: Version) -> Self {
         Self {
             version,
+            complete: false,
             ..Self::new(name, Bytes::new())
         }
     }
