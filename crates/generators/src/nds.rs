@@ -115,7 +115,7 @@ impl<'a> Names<'a> {
         let mut seen = BTreeSet::new();
         let mut all = Vec::new();
         for endpoint in endpoints.iter() {
-            let usable = endpoint.health == Health::Healthy
+            let usable = matches!(endpoint.health, Health::Healthy | Health::Unknown)
                 || service.attributes.publish_not_ready_addresses;
             let literal =
                 !endpoint.addresses.is_empty() && endpoint.addresses.iter().all(|a| is_ip(a));

@@ -265,7 +265,7 @@ impl Workload {
             hostname: self.hostname.clone(),
             subdomain: self.subdomain.clone(),
             same_cluster_only: false,
-            health: Health::Healthy,
+            health: Health::Unknown,
             send_unhealthy: false,
             node_name: self.node_name.clone(),
         }
@@ -316,7 +316,7 @@ pub(crate) fn bare_endpoint(
         hostname: empty.clone(),
         subdomain: empty.clone(),
         same_cluster_only: false,
-        health: Health::Healthy,
+        health: Health::Unknown,
         send_unhealthy: false,
         node_name: empty.clone(),
     }
