@@ -1,5 +1,6 @@
 //! Envoy resources of an Istio mesh, one module per type URL.
 
+pub mod admission;
 pub mod cache;
 pub mod capabilities;
 pub mod cds;

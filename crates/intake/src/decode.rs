@@ -20,11 +20,13 @@ const DEFAULT_NAMESPACE: &str = "default";
 const MAX_LIST_DEPTH: usize = 4;
 
 /// How documents are read.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Decoder {
     /// Creation time of objects that state none. Zero unless a caller knows better: the objects of a
     /// recording, for example, were all created at one known time.
     pub default_created: Timestamp,
+    /// Judges the values of `EnvoyFilter` patches, which need Envoy's API; `None` accepts them all.
+    pub check_patch: Option<model::validation::CheckPatch>,
 }
 
 /// What a text holds.
@@ -34,8 +36,10 @@ pub struct Decoded {
     pub objects: Vec<Object>,
     /// Everything there is to say about the text, in its order.
     pub findings: Vec<Finding>,
-    /// Names of objects that were refused, as (kind, namespace, name).
+    /// Objects that the admission rules refused.
     pub refused: Vec<model::ConfigKey>,
+    /// Objects with a field of the wrong type: no rule was ever asked about them.
+    pub undecodable: Vec<model::ConfigKey>,
     /// A document is neither YAML nor JSON: the text may be half-written.
     pub broken: bool,
 }
@@ -130,6 +134,14 @@ struct Item<'a> {
     name: String,
     /// Path of the object in its document, `items[3]` in a list.
     path: &'a str,
+}
+
+impl Item<'_> {
+    /// The object's key, if it has a name.
+    fn key(&self, kind: Kind) -> Option<model::ConfigKey> {
+        (!self.name.is_empty())
+            .then(|| model::ConfigKey::new(kind, self.namespace.as_str(), self.name.as_str()))
+    }
 }
 
 impl Reader<'_> {
@@ -245,7 +257,7 @@ impl Reader<'_> {
                 meta
             }
             Err((field, reason)) => {
-                self.refuse(&item, kind);
+                self.decoded.undecodable.extend(item.key(kind));
                 self.find(&item, &field, reason, Severity::Error);
                 return;
             }
@@ -262,18 +274,18 @@ impl Reader<'_> {
                         self.find(&item, &field, "unknown field".to_owned(), Severity::Warning);
                     }
                 }
-                for problem in validate(&object) {
+                for problem in validate(&object, value, self.decoder.check_patch) {
                     self.find(&item, &problem.field, problem.reason, problem.severity);
                 }
                 let findings = &self.decoded.findings[first..];
                 if findings.iter().any(|f| f.severity == Severity::Error) {
-                    self.refuse(&item, kind);
+                    self.decoded.refused.extend(item.key(kind));
                 } else {
                     self.decoded.objects.push(object);
                 }
             }
             Err(error) => {
-                self.refuse(&item, kind);
+                self.decoded.undecodable.extend(item.key(kind));
                 self.find(&item, &error.path, error.reason, Severity::Error);
             }
         }
@@ -290,13 +302,6 @@ impl Reader<'_> {
             ) {
                 self.find(item, key, "unknown field".to_owned(), Severity::Error);
             }
-        }
-    }
-
-    fn refuse(&mut self, item: &Item<'_>, kind: Kind) {
-        if !item.name.is_empty() {
-            let key = model::ConfigKey::new(kind, item.namespace.as_str(), item.name.as_str());
-            self.decoded.refused.push(key);
         }
     }
 

@@ -1,6 +1,10 @@
 //! The seam to the admission rules: every decoded object passes through here.
 
-use model::Object;
+use model::{
+    Object,
+    validation::{self, CheckPatch},
+};
+use serde_json::Value;
 
 use crate::report::Severity;
 
@@ -15,7 +19,23 @@ pub(crate) struct Problem {
     pub(crate) severity: Severity,
 }
 
-/// Applies the admission rules of the object's kind (config-model §5).
-pub(crate) fn validate(_object: &Object) -> Vec<Problem> {
-    Vec::new()
+/// Applies the admission rules of the object's kind (config-model §5). `raw` is the object as it
+/// was read; `check_patch` judges the values of `EnvoyFilter` patches.
+pub(crate) fn validate(
+    object: &Object,
+    raw: &Value,
+    check_patch: Option<CheckPatch>,
+) -> Vec<Problem> {
+    let issues = validation::validate_object(object, Some(raw), check_patch);
+    issues
+        .into_iter()
+        .map(|issue| Problem {
+            field: issue.path,
+            reason: issue.reason,
+            severity: match issue.severity {
+                validation::Severity::Error => Severity::Error,
+                validation::Severity::Warning => Severity::Warning,
+            },
+        })
+        .collect()
 }

@@ -67,19 +67,11 @@ pub enum Severity {
     Warning,
 }
 
-/// Checks the values of `EnvoyFilter` patches against Envoy's API, which this crate does not know.
-pub trait PatchValues {
-    /// Tells what is wrong with the value of a patch: errors when it cannot be decoded to the
-    /// message that `apply_to` names, warnings for unknown and deprecated fields.
-    fn check(&self, apply_to: ApplyTo, value: &Value) -> Vec<(Severity, String)>;
-}
-
-/// Accepts every value.
-impl PatchValues for () {
-    fn check(&self, _apply_to: ApplyTo, _value: &Value) -> Vec<(Severity, String)> {
-        Vec::new()
-    }
-}
+/// Checks the value of an `EnvoyFilter` patch against Envoy's API, which this crate does not know.
+///
+/// Gives errors when the value cannot be decoded to the message that the target names, warnings
+/// for unknown and deprecated fields.
+pub type CheckPatch = fn(ApplyTo, &Value) -> Vec<(Severity, String)>;
 
 /// Tells whether any of the issues makes an object unacceptable.
 pub fn is_refused(issues: &[Issue]) -> bool {
@@ -89,11 +81,12 @@ pub fn is_refused(issues: &[Issue]) -> bool {
 /// Validates an object of any kind.
 ///
 /// `raw` is the whole object as it was read, for what is lost in decoding (empty maps, null
-/// elements); `None` skips those few rules. Issues come in the order of the checks.
+/// elements); `check_patch` judges the values of patches. `None` skips those rules. Issues come in
+/// the order of the checks.
 pub fn validate_object(
     object: &Object,
     raw: Option<&Value>,
-    values: &dyn PatchValues,
+    check_patch: Option<CheckPatch>,
 ) -> Vec<Issue> {
     let issues = RefCell::new(Vec::new());
     let scope = &Scope::new("spec", &issues);
@@ -107,7 +100,7 @@ pub fn validate_object(
         Object::WorkloadEntry(o) => workload::entry(&o.spec, scope),
         Object::WorkloadGroup(o) => workload::group(&o.spec, scope),
         Object::Sidecar(o) => sidecar::validate(&o.spec, scope),
-        Object::EnvoyFilter(o) => envoy_filter::validate(&o.spec, values, scope),
+        Object::EnvoyFilter(o) => envoy_filter::validate(&o.spec, check_patch, scope),
         Object::ProxyConfig(o) => extensions::proxy_config(&o.spec, scope),
         Object::PeerAuthentication(o) => authentication::peer(&o.spec, spec, scope),
         Object::RequestAuthentication(o) => authentication::request(&o.spec, scope),

@@ -33,7 +33,7 @@ items:
 apiVersion: networking.istio.io/v1beta1
 kind: VirtualService
 metadata: {name: v, namespace: a}
-spec: {hosts: [x]}
+spec: {hosts: [x], http: [{redirect: {uri: /}}]}
 ";
     check(
         text,
@@ -63,7 +63,7 @@ metadata: {name: odd, namespace: a}
 spec:
   hosts: [x]
   http:
-  - rout: []
+  - {rout: [], redirect: {uri: /}}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -105,6 +105,7 @@ metadata: {name: good}
             "f.yaml:25: error: column 1: while parsing a node, did not find expected node content",
             "f.yaml:28: error: Service default/s: metadata.labels[\"a/b\"]: expected a string, found 1; quote it",
             "f.yaml:33: error: Sidecar a/s: extra: unknown field",
+            "f.yaml:30: error: Sidecar a/s: spec: one of ingress, egress, inboundConnectionPool and outboundTrafficPolicy must be set",
             "f.yaml:35: error: the document is not an object",
             "f.yaml:39: error: Service default/: metadata.name: the object has no name",
         ],
@@ -112,17 +113,16 @@ metadata: {name: good}
 }
 
 #[test]
-fn refused_objects_are_remembered_by_key() {
-    let text = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: a}\nspec: {servers: 5}\n";
-    let decoded = Decoder::default().decode("f", text);
-    assert_eq!(
-        decoded
-            .refused
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>(),
-        ["Gateway/a/g"]
-    );
+fn objects_left_out_are_remembered_by_key() {
+    let gateway =
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: a}\n";
+    let keys = |keys: &[model::ConfigKey]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let decoded = Decoder::default().decode("f", &format!("{gateway}spec: {{servers: 5}}\n"));
+    assert_eq!(keys(&decoded.undecodable), ["Gateway/a/g"]);
+    assert_eq!(keys(&decoded.refused), [""; 0]);
+    let decoded = Decoder::default().decode("f", &format!("{gateway}spec: {{servers: []}}\n"));
+    assert_eq!(keys(&decoded.undecodable), [""; 0]);
+    assert_eq!(keys(&decoded.refused), ["Gateway/a/g"]);
     assert!(!decoded.broken);
     assert!(Decoder::default().decode("f", "a: [").broken);
 }
@@ -132,6 +132,7 @@ fn creation_times() {
     let text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: b, creationTimestamp: '1970-01-01T00:00:05Z'}\n";
     let decoder = Decoder {
         default_created: Timestamp(9),
+        ..Decoder::default()
     };
     let created: Vec<i64> = decoder
         .decode("f", text)

@@ -1,6 +1,6 @@
 //! EnvoyFilter (envoyfilter.md §2).
 
-use super::{PatchValues, Scope, Severity, re2, selectors, text};
+use super::{CheckPatch, Scope, Severity, re2, selectors, text};
 use crate::api::envoy_filter::{
     ApplyTo, ConfigMatch, ConfigPatch, EnvoyFilter, FilterMatch, Operation, PatchContext,
 };
@@ -69,7 +69,7 @@ const DEPRECATED: [(&str, &str); 27] = [
     ("envoy.tcp_proxy", "envoy.filters.network.tcp_proxy"),
 ];
 
-pub(super) fn validate(spec: &EnvoyFilter, values: &dyn PatchValues, scope: &Scope<'_>) {
+pub(super) fn validate(spec: &EnvoyFilter, check: Option<CheckPatch>, scope: &Scope<'_>) {
     scope.warning(
         "patches depend on internals of the generated configuration and can break on upgrades",
     );
@@ -83,7 +83,7 @@ pub(super) fn validate(spec: &EnvoyFilter, values: &dyn PatchValues, scope: &Sco
     }
     scope.each("configPatches", &spec.config_patches, |scope, patch| {
         // The checks of a patch end at its first error.
-        if let Err((keys, reason)) = validate_patch(patch, values, scope) {
+        if let Err((keys, reason)) = validate_patch(patch, check, scope) {
             within(scope, keys, |scope| scope.error(&reason));
         }
     });
@@ -106,7 +106,7 @@ fn within(scope: &Scope<'_>, keys: &[&str], visit: impl FnOnce(&Scope<'_>)) {
 
 fn validate_patch(
     patch: &ConfigPatch,
-    values: &dyn PatchValues,
+    check: Option<CheckPatch>,
     scope: &Scope<'_>,
 ) -> Result<(), Stop> {
     let default = ConfigMatch::default();
@@ -130,12 +130,12 @@ fn validate_patch(
     }
     proxy_version(matched, scope)?;
     objects(apply_to, matched, scope)?;
-    let Some(value) = &change.value else {
+    let (Some(value), Some(check)) = (&change.value, check) else {
         return Ok(());
     };
     let scope = scope.field("patch");
     let scope = scope.field("value");
-    for (severity, reason) in values.check(apply_to, value) {
+    for (severity, reason) in check(apply_to, value) {
         match severity {
             Severity::Error => scope.error(reason),
             Severity::Warning => scope.warning(reason),

@@ -1,0 +1,101 @@
+//! What admission asks of Envoy's API: whether the values of `EnvoyFilter` patches decode.
+
+use envoy_json::json::{self, Unknown};
+use model::api::envoy_filter::ApplyTo;
+use model::validation::Severity;
+use prost_reflect::DynamicMessage;
+use serde_json::Value;
+
+/// Returns the full name of the message that patches of a target hold (envoyfilter.md §4).
+pub const fn patched_message(apply_to: ApplyTo) -> Option<&'static str> {
+    Some(match apply_to {
+        ApplyTo::Invalid => return None,
+        ApplyTo::Cluster => "envoy.config.cluster.v3.Cluster",
+        ApplyTo::Listener => "envoy.config.listener.v3.Listener",
+        ApplyTo::FilterChain => "envoy.config.listener.v3.FilterChain",
+        ApplyTo::NetworkFilter => "envoy.config.listener.v3.Filter",
+        ApplyTo::ListenerFilter => "envoy.config.listener.v3.ListenerFilter",
+        ApplyTo::HttpFilter => {
+            "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter"
+        }
+        ApplyTo::RouteConfiguration => "envoy.config.route.v3.RouteConfiguration",
+        ApplyTo::VirtualHost => "envoy.config.route.v3.VirtualHost",
+        ApplyTo::HttpRoute => "envoy.config.route.v3.Route",
+        ApplyTo::ExtensionConfig => "envoy.config.core.v3.TypedExtensionConfig",
+        ApplyTo::Bootstrap => "envoy.config.bootstrap.v3.Bootstrap",
+    })
+}
+
+/// Checks the value of a patch, for [`model::validation::validate_object`] (envoyfilter.md §2, checks
+/// 20, 21 and 23): an error when it does not decode, warnings for fields that Envoy does not know
+/// and for filters without configuration.
+pub fn check_patch(apply_to: ApplyTo, value: &Value) -> Vec<(Severity, String)> {
+    let Some(message) = patched_message(apply_to) else {
+        return Vec::new();
+    };
+    let decoded = match json::from_json(message, value, Unknown::Ignore) {
+        Ok(decoded) => decoded,
+        Err(error) => return vec![(Severity::Error, undecodable(&error))],
+    };
+    let mut findings = Vec::new();
+    if let Err(error) = json::from_json(message, value, Unknown::Refuse) {
+        findings.push((Severity::Warning, error.to_string()));
+    }
+    if lacks_configuration(&decoded) {
+        findings.push((
+            Severity::Warning,
+            "has neither typedConfig nor configDiscovery; extensions are found by the type of their configuration, not by name".to_owned(),
+        ));
+    }
+    findings
+}
+
+/// Tells whether an extension, at any depth of single messages, is not configured by type.
+fn lacks_configuration(message: &DynamicMessage) -> bool {
+    let extensible = message.get_field_by_name("typed_config").is_some();
+    let configured = |field: &str| message.has_field_by_name(field);
+    (extensible && !configured("typed_config") && !configured("config_discovery"))
+        || message
+            .fields()
+            .any(|(_, value)| value.as_message().is_some_and(lacks_configuration))
+}
+
+fn undecodable(error: &json::Error) -> String {
+    match error {
+        json::Error::UnknownType { type_url, .. } if type_url.contains(".v2.") => {
+            format!("{error}; types of the v2 API are gone, use v3")
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(apply_to: ApplyTo, value: &Value, expected: &[Severity]) {
+        let severities: Vec<Severity> = check_patch(apply_to, value)
+            .into_iter()
+            .map(|finding| finding.0)
+            .collect();
+        assert_eq!(severities, expected, "{value}");
+    }
+
+    #[test]
+    fn values_must_decode() {
+        use Severity::{Error, Warning};
+        check(
+            ApplyTo::Cluster,
+            &json!({"name": "a", "connect_timeout": "1s"}),
+            &[],
+        );
+        check(ApplyTo::Cluster, &json!({"name": true}), &[Error]);
+        check(ApplyTo::Cluster, &json!({"nope": true}), &[Warning]);
+        check(ApplyTo::HttpFilter, &json!({"name": "a"}), &[Warning]);
+        let unknown = json!({"name": "a", "typed_config": {"@type": "type.googleapis.com/a.v2.B"}});
+        check(ApplyTo::HttpFilter, &unknown, &[Error]);
+    }
+}
