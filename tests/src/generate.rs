@@ -33,6 +33,7 @@ pub fn generate(input: &CaseInput) -> Result<Outcome> {
         features,
         decoder: Decoder {
             default_created: RECORDED,
+            ..Decoder::default()
         },
         ..Input::default()
     }

@@ -11,6 +11,7 @@ use model::{
     ConfigKey, Features,
     api::{MeshConfig, MeshNetworks},
     state::MeshIdentity,
+    validation::{self, Issue},
 };
 use serde_json::Value;
 
@@ -41,8 +42,10 @@ pub struct Loaded {
     pub intake: Intake,
     /// Number of accepted objects.
     pub objects: usize,
-    /// Objects that were refused.
+    /// Objects that the admission rules refused.
     pub refused: Vec<ConfigKey>,
+    /// Objects with a field of the wrong type.
+    pub undecodable: Vec<ConfigKey>,
     /// Everything there is to say about the input.
     pub findings: Vec<Finding>,
 }
@@ -81,38 +84,43 @@ impl Input {
     /// findings.
     pub fn load(self, now: Instant) -> anyhow::Result<Loaded> {
         let mesh = mesh_config(&self.mesh)?;
-        let networks = mesh_networks(&self.networks)?;
+        let networks = mesh_networks(&self.networks, self.features.resolve_hostname_gateways)?;
         let identity = MeshIdentity { ..self.identity };
-        let mut intake = Intake::new(Options {
+        let intake = Intake::new(Options {
             features: self.features,
             identity,
             mesh,
             networks,
         });
-        let mut loaded = (0, Vec::new(), Vec::new());
+        let decoder = Decoder {
+            check_patch: Some(generators::admission::check_patch),
+            ..self.decoder
+        };
+        let mut loaded = Loaded {
+            intake,
+            objects: 0,
+            refused: Vec::new(),
+            undecodable: Vec::new(),
+            findings: Vec::new(),
+        };
         let mut changes = Vec::new();
         for (name, text) in &self.files {
-            let decoded = self.decoder.decode(name, text);
-            loaded.0 += decoded.objects.len();
-            loaded.1.extend(decoded.refused);
-            loaded.2.extend(decoded.findings);
+            let decoded = decoder.decode(name, text);
+            loaded.objects += decoded.objects.len();
+            loaded.refused.extend(decoded.refused);
+            loaded.undecodable.extend(decoded.undecodable);
+            loaded.findings.extend(decoded.findings);
             changes.extend(decoded.objects.into_iter().map(Change::Apply));
         }
-        intake.apply(changes, now);
-        let (objects, refused, findings) = loaded;
-        Ok(Loaded {
-            intake,
-            objects,
-            refused,
-            findings,
-        })
+        loaded.intake.apply(changes, now);
+        Ok(loaded)
     }
 }
 
 /// Reads the mesh configuration: `fields` laid over the defaults.
 ///
 /// # Errors
-/// The path of the first field that does not fit.
+/// The path of the first field that does not fit, or every broken rule.
 pub fn mesh_config(fields: &Value) -> anyhow::Result<MeshConfig> {
     let default = MeshConfig::default();
     if fields.is_null() {
@@ -122,21 +130,44 @@ pub fn mesh_config(fields: &Value) -> anyhow::Result<MeshConfig> {
     for unknown in &decoded.unknown {
         tracing::warn!(field = %unknown, "unknown field in the mesh configuration");
     }
+    accept(
+        "mesh configuration",
+        &validation::validate_mesh(&decoded.value),
+    )?;
     Ok(decoded.value)
 }
 
-/// Reads the networks of the mesh.
+/// Fails with the errors among `issues`; warnings are logged.
+fn accept(what: &str, issues: &[Issue]) -> anyhow::Result<()> {
+    let (errors, warnings): (Vec<&Issue>, Vec<&Issue>) = issues
+        .iter()
+        .partition(|issue| issue.severity == validation::Severity::Error);
+    for warning in warnings {
+        tracing::warn!(field = %warning.path, reason = %warning.reason, "doubtful {what}");
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    bail!("{what}: {}", errors.join("; "))
+}
+
+/// Reads the networks of the mesh; `resolve_names` allows gateways with domain names.
 ///
 /// # Errors
-/// The path of the first field that does not fit.
-pub fn mesh_networks(fields: &Value) -> anyhow::Result<MeshNetworks> {
+/// The path of the first field that does not fit, or every broken rule.
+pub fn mesh_networks(fields: &Value, resolve_names: bool) -> anyhow::Result<MeshNetworks> {
     if fields.is_null() {
         return Ok(MeshNetworks::default());
     }
-    let decoded = model::api::decode(fields).context("mesh networks")?;
+    let decoded = model::api::decode::<MeshNetworks>(fields).context("mesh networks")?;
     for unknown in &decoded.unknown {
         tracing::warn!(field = %unknown, "unknown field in the mesh networks");
     }
+    accept(
+        "mesh networks",
+        &validation::validate_networks(&decoded.value, resolve_names),
+    )?;
     Ok(decoded.value)
 }
 

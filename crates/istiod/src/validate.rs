@@ -24,7 +24,7 @@ pub fn report(loaded: &Loaded, output: ReportOutput, out: &mut dyn Write) -> any
                 out,
                 "{} objects accepted, {} refused, {} warnings, {} of kinds that are not read",
                 loaded.objects,
-                loaded.refused.len(),
+                loaded.refused.len() + loaded.undecodable.len(),
                 loaded.count(Severity::Warning),
                 loaded.count(Severity::Ignored),
             )?;

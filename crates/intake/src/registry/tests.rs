@@ -433,6 +433,7 @@ fn headless_and_external_name() {
 fn created_times_of_recordings() {
     let decoder = Decoder {
         default_created: Timestamp(1_704_067_200),
+        ..Decoder::default()
     };
     let decoded = decoder.decode("test", WEB);
     assert_eq!(decoded.objects[0].meta().created, Timestamp(1_704_067_200));
