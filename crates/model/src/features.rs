@@ -89,7 +89,11 @@ pub struct Percentage(pub f64);
 impl Flag for Percentage {
     fn parse(text: &str) -> Result<Self, &'static str> {
         let value: f64 = text.parse().map_err(|_| "a number")?;
-        Ok(Self(if (0.0..=100.0).contains(&value) { value } else { 1.0 }))
+        Ok(Self(if (0.0..=100.0).contains(&value) {
+            value
+        } else {
+            1.0
+        }))
     }
 }
 

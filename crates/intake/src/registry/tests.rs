@@ -226,6 +226,27 @@ endpoints:
 }
 
 #[test]
+fn a_lost_endpoint_is_told_apart_from_a_new_one() {
+    let unready = slice("web", &[("10.1.0.1", ""), ("10.1.0.3", "")]).replace(
+        "[10.1.0.3], conditions: {ready: true}",
+        "[10.1.0.3], conditions: {ready: false}",
+    );
+    let mut intake = intake(&[WEB, &slice("web", &[("10.1.0.1", "")])].concat());
+    let key = || ServiceKey::new("shop", "web.shop.svc.cluster.local");
+    for (slice, lost) in [
+        (slice("web", &[("10.1.0.1", ""), ("10.1.0.2", "")]), false),
+        (slice("web", &[("10.1.0.1", ""), ("10.1.0.3", "")]), true),
+        (unready, true),
+        (slice("web", &[("10.1.0.1", ""), ("10.1.0.3", "")]), false),
+        (slice("web", &[]), true),
+    ] {
+        let request = apply(&mut intake, &slice);
+        assert!(request.endpoints.contains(&key()), "{slice}");
+        assert_eq!(request.removals.contains(&key()), lost, "{slice}");
+    }
+}
+
+#[test]
 fn a_reused_address_belongs_to_the_younger_pod() {
     let young = "
 ---
