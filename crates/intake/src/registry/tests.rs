@@ -312,10 +312,10 @@ status: {phase: Running, podIP: 10.1.0.7, conditions: [{type: Ready, status: 'Tr
     assert_eq!(
         lines(&state, key),
         [
-            "10.1.0.7:8080 http Healthy p",
-            "10.1.0.7:9090 admin Healthy p",
-            "2.2.2.2:7000 http Healthy vm",
-            "2.2.2.2:9090 admin Healthy vm"
+            "10.1.0.7:8080 http Unknown p",
+            "10.1.0.7:9090 admin Unknown p",
+            "2.2.2.2:7000 http Unknown vm",
+            "2.2.2.2:9090 admin Unknown vm"
         ]
     );
     let vm = endpoints(&state, key)[2];
