@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, time::Instant};
 use xds::Server;
 
-use crate::{discovery::Gate, metrics::Metrics, throttling::throttlez};
+use crate::metrics::Metrics;
 
 /// What the HTTP ports show.
 #[derive(Clone, Debug)]
@@ -23,8 +23,6 @@ pub(crate) struct Shown {
     pub server: Server<Mesh>,
     /// The current snapshot.
     pub snapshots: Reader,
-    /// The namespace throttle.
-    pub throttle: Gate,
     /// When the process started.
     pub started: Instant,
 }
@@ -50,7 +48,6 @@ fn debug() -> Router<Arc<Shown>> {
     Router::new()
         .route("/debug/syncz", get(syncz))
         .route("/debug/mesh", get(mesh))
-        .route("/debug/throttlez", get(throttle))
 }
 
 /// Binds an address.
@@ -128,14 +125,4 @@ async fn syncz(State(shown): State<Arc<Shown>>) -> Json<Value> {
 async fn mesh(State(shown): State<Arc<Shown>>) -> Json<Value> {
     let snapshot = shown.snapshots.snapshot();
     Json(serde_json::to_value(&**snapshot.mesh()).unwrap_or_default())
-}
-
-/// The throttle's settings, and the namespaces that are throttled.
-async fn throttle(State(shown): State<Arc<Shown>>) -> Result<Json<Value>, StatusCode> {
-    let status = shown
-        .throttle
-        .status()
-        .await
-        .ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-    Ok(Json(throttlez(&status)))
 }

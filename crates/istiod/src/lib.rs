@@ -3,7 +3,6 @@
 pub mod bootstrap;
 pub mod cli;
 pub mod discovery;
-mod event;
 pub mod generate;
 mod http;
 pub mod load;
@@ -11,7 +10,6 @@ mod metrics;
 pub mod node;
 pub mod settings;
 mod sources;
-pub mod throttling;
 pub mod validate;
 mod yaml;
 

@@ -147,7 +147,10 @@ impl Workload<'_> {
 
 /// Objects of one kind by namespace, each list in creation order.
 #[derive(Debug)]
-pub(crate) struct ByNamespace<T>(OrdMap<Arc<str>, Arc<[Arc<Config<T>>]>>);
+pub(crate) struct ByNamespace<T>(OrdMap<Arc<str>, List<T>>);
+
+/// Objects in creation order.
+type List<T> = Arc<[Arc<Config<T>>]>;
 
 impl<T> Clone for ByNamespace<T> {
     fn clone(&self) -> Self {
@@ -168,20 +171,23 @@ impl<T: PartialEq> ByNamespace<T> {
 
     /// Brings the lists from `old` to `new`; untouched namespaces are shared.
     pub(crate) fn next(&self, old: &Table<T>, new: &Table<T>) -> Self {
-        let dirty: BTreeSet<Arc<str>> = diff::changes(old, new)
+        let dirty = diff::changes(old, new)
             .map(|change| change.key().namespace.clone())
             .collect();
+        self.rebuild(dirty, |namespace| {
+            of_namespace(new, namespace).cloned().collect()
+        })
+    }
+
+    /// Replaces the lists of some namespaces by what `list` makes of them.
+    pub(crate) fn rebuild(
+        &self,
+        namespaces: BTreeSet<Arc<str>>,
+        list: impl Fn(&str) -> Vec<Arc<Config<T>>>,
+    ) -> Self {
         let mut index = self.clone();
-        for namespace in dirty {
-            let first = NamespacedName {
-                namespace: namespace.clone(),
-                name: "".into(),
-            };
-            let mut list: Vec<Arc<Config<T>>> = new
-                .range(first..)
-                .take_while(|(name, _)| name.namespace == namespace)
-                .map(|(_, object)| object.clone())
-                .collect();
+        for namespace in namespaces {
+            let mut list = list(&namespace);
             list.sort_by(|a, b| a.by_creation(b));
             if list.is_empty() {
                 index.0.remove(&namespace);
@@ -198,10 +204,10 @@ impl<T: PartialEq> ByNamespace<T> {
     }
 
     /// Lists the objects of several namespaces in the order given, each namespace once.
-    pub(crate) fn of_all<'a>(
-        &'a self,
-        namespaces: impl IntoIterator<Item = &'a str>,
-    ) -> impl Iterator<Item = &'a Arc<Config<T>>> {
+    pub(crate) fn of_all<'s, 'n>(
+        &'s self,
+        namespaces: impl IntoIterator<Item = &'n str>,
+    ) -> impl Iterator<Item = &'s Arc<Config<T>>> {
         let mut seen = BTreeSet::new();
         namespaces
             .into_iter()
@@ -213,4 +219,15 @@ impl<T: PartialEq> ByNamespace<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &[Arc<Config<T>>])> {
         self.0.iter().map(|(namespace, list)| (namespace, &**list))
     }
+}
+
+/// Lists the objects of one namespace, by name.
+pub(crate) fn of_namespace<'a, T>(
+    table: &'a Table<T>,
+    namespace: &'a str,
+) -> impl Iterator<Item = &'a Arc<Config<T>>> {
+    table
+        .range(NamespacedName::new(namespace, "")..)
+        .take_while(move |(name, _)| *name.namespace == *namespace)
+        .map(|(_, object)| object)
 }

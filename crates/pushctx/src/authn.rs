@@ -130,7 +130,7 @@ pub(crate) fn namespaces<'a>(workload: &Workload<'a>, root: &'a str) -> Vec<&'a 
 }
 
 impl PushContext {
-    /// Merges the PeerAuthentications of a workload: mesh, namespace, then the oldest of its
+    /// Merges the `PeerAuthentications` of a workload: mesh, namespace, then the oldest of its
     /// namespace that selects it. Selectors of the root namespace never apply.
     pub fn peer_authentication(&self, workload: &Workload<'_>) -> EffectivePeerAuthentication {
         let root = self.root_namespace();
@@ -162,7 +162,7 @@ impl PushContext {
         EffectivePeerAuthentication { mode, ports }
     }
 
-    /// Lists the RequestAuthentications of a workload: those of its namespace, of the root
+    /// Lists the `RequestAuthentications` of a workload: those of its namespace, of the root
     /// namespace, of its services' namespaces; all apply together.
     pub fn request_authentications(
         &self,
@@ -176,7 +176,7 @@ impl PushContext {
             .collect()
     }
 
-    /// Hash over all PeerAuthentications.
+    /// Hash over all `PeerAuthentications`.
     pub fn peer_authentication_fingerprint(&self) -> u64 {
         self.authn.fingerprint
     }

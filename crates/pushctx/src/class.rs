@@ -8,7 +8,7 @@ use std::{hash::Hash, net::IpAddr, sync::Arc};
 
 use model::{Labels, Locality, Proxy, ProxyType, ServiceTarget, service::ServiceId};
 
-use crate::{PushContext, SidecarScope, Workload};
+use crate::{MergedGateway, PushContext, SidecarScope, Workload};
 
 pub(crate) use intern::{Classes, Keys};
 pub(crate) use normalise::Named;
@@ -70,6 +70,8 @@ pub struct ProxyClass {
     pub targets: Vec<ServiceTarget>,
     /// What it can see.
     pub scope: Arc<SidecarScope>,
+    /// What its Gateways say; `None` for proxies that are no routers, and without Gateways.
+    pub gateway: Option<Arc<MergedGateway>>,
 }
 
 impl ProxyClass {
@@ -95,14 +97,23 @@ impl PushContext {
 
     /// Works out what a class sees in this snapshot, once per class.
     pub fn resolve(&self, key: &Arc<ClassKey>) -> Arc<ProxyClass> {
-        self.classes.get(key, || ProxyClass {
-            proxy: key.proxy.clone(),
-            addresses: key.addresses.clone(),
-            labels: key.labels.clone(),
-            locality: key.locality.clone(),
-            targets: self.resolve_targets(key),
-            scope: self.scope(key.proxy.proxy_type, &key.proxy.namespace, &key.labels),
-            key: key.clone(),
+        self.classes.get(key, || {
+            let proxy = &key.proxy;
+            let targets = self.resolve_targets(key);
+            let gateway = match proxy.proxy_type {
+                ProxyType::Router => self.merged_gateway(&proxy.namespace, &key.labels, &targets),
+                ProxyType::Sidecar | ProxyType::Waypoint | ProxyType::Ztunnel => None,
+            };
+            ProxyClass {
+                proxy: proxy.clone(),
+                addresses: key.addresses.clone(),
+                labels: key.labels.clone(),
+                locality: key.locality.clone(),
+                targets,
+                scope: self.scope(proxy.proxy_type, &proxy.namespace, &key.labels),
+                gateway: gateway.map(Arc::new),
+                key: key.clone(),
+            }
         })
     }
 

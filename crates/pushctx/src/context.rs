@@ -11,6 +11,9 @@ use crate::{
     authn::AuthnIndex,
     class::{Classes, Keys, Named},
     cluster_local::ClusterLocalHosts,
+    gateway::GatewayIndex,
+    policy::PolicyIndex,
+    proxy_config::ProxyConfigIndex,
     scope::{Scopes, SidecarIndex},
     service::Exports,
     workload_entry::WorkloadEntryIndex,
@@ -27,6 +30,9 @@ pub struct PushContext {
     pub(crate) sidecars: Arc<SidecarIndex>,
     pub(crate) authn: Arc<AuthnIndex>,
     pub(crate) workload_entries: Arc<WorkloadEntryIndex>,
+    pub(crate) policies: Arc<PolicyIndex>,
+    pub(crate) proxy_configs: Arc<ProxyConfigIndex>,
+    pub(crate) gateways: Arc<GatewayIndex>,
     pub(crate) cluster_local: Arc<ClusterLocalHosts>,
     /// What was computed on demand.
     pub(crate) named: Arc<OnceLock<Named>>,
@@ -59,6 +65,9 @@ impl PushContext {
             sidecars: Arc::new(SidecarIndex::build(&state)),
             authn: Arc::new(AuthnIndex::build(&state)),
             workload_entries: Arc::new(workload_entries),
+            policies: Arc::new(PolicyIndex::build(&state)),
+            proxy_configs: Arc::new(ProxyConfigIndex::build(&state)),
+            gateways: Arc::new(GatewayIndex::build(&state.objects.gateways)),
             cluster_local: Arc::new(ClusterLocalHosts::build(&state)),
             named: Arc::default(),
             scopes: Arc::default(),
@@ -127,22 +136,27 @@ impl PushContext {
             let table = (&before.workload_entries, &after.workload_entries);
             next.workload_entries = Arc::new(self.workload_entries.next(table.0, table.1));
         }
-        names_stay &= before
-            .authorization_policies
-            .ptr_eq(&after.authorization_policies)
-            && before.telemetries.ptr_eq(&after.telemetries)
-            && before.traffic_extensions.ptr_eq(&after.traffic_extensions)
-            && before.wasm_plugins.ptr_eq(&after.wasm_plugins)
-            && before.proxy_configs.ptr_eq(&after.proxy_configs)
-            && before.gateways.ptr_eq(&after.gateways)
-            && before.envoy_filters.ptr_eq(&after.envoy_filters);
+        if !PolicyIndex::is_current(old, new) {
+            next.policies = Arc::new(self.policies.next(old, new));
+            names_stay = false;
+        }
+        if !before.proxy_configs.ptr_eq(&after.proxy_configs) {
+            next.proxy_configs = Arc::new(self.proxy_configs.next(old, new));
+            names_stay = false;
+        }
+        let mut classes_stay = scopes_stay && old.services.ptr_eq(&new.services);
+        if !before.gateways.ptr_eq(&after.gateways) {
+            next.gateways = Arc::new(self.gateways.next(&before.gateways, &after.gateways));
+            names_stay = false;
+            classes_stay = false;
+        }
         if !names_stay {
             next.named = Arc::default();
         }
         if !scopes_stay {
             next.scopes = Arc::default();
         }
-        if !scopes_stay || !old.services.ptr_eq(&new.services) {
+        if !classes_stay {
             next.classes = Arc::default();
         }
         next

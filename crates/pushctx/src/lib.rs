@@ -14,7 +14,10 @@ mod cluster_local;
 mod context;
 mod destination_rule;
 mod diff;
+mod gateway;
 mod order;
+mod policy;
+mod proxy_config;
 mod publish;
 mod scope;
 mod service;
@@ -31,6 +34,10 @@ pub use authn::EffectivePeerAuthentication;
 pub use class::{ClassKey, ProxyClass};
 pub use context::PushContext;
 pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};
+pub use gateway::{CredentialReference, GatewayServer, MergedGateway, MergedServers, ServerPort};
+pub use policy::{
+    AuthorizationPolicies, ExtensionPhase, ExtensionQuery, FilterChainKind, TrafficSide,
+};
 pub use publish::{Publisher, Reader};
 pub use scope::{EgressListener, ScopeOrigin, SidecarScope};
 pub use service::ServiceIndex;

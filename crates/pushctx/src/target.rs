@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
-    Config, Labels, NamespacedName, Proxy, Resolution, Service, ServiceTarget,
+    Config, Labels, Proxy, Resolution, Service, ServiceTarget,
     api::{
         WorkloadEntry,
         kubernetes::{IntOrString, Pod, Service as KubernetesService, ServicePort},
@@ -11,7 +11,7 @@ use model::{
     selects,
 };
 
-use crate::{PushContext, workload::is_vm};
+use crate::{PushContext, attach::of_namespace, workload::is_vm};
 
 impl PushContext {
     /// Lists the service ports that a proxy's workload serves, by creation time of the service, then
@@ -42,7 +42,7 @@ impl PushContext {
                 .selecting(&pod.meta.namespace, &pod.meta.labels)
                 .peekable();
             if services.peek().is_none() {
-                return self.targets_of_endpoints(proxy);
+                return self.unselected_targets(proxy);
             }
             return services.flat_map(|s| self.targets_of_pod(s, pod)).collect();
         }
@@ -65,12 +65,7 @@ impl PushContext {
         &'a self,
         namespace: &'a str,
     ) -> impl Iterator<Item = &'a Arc<Config<KubernetesService>>> {
-        self.state()
-            .objects
-            .services
-            .range(NamespacedName::new(namespace, "")..)
-            .take_while(move |(name, _)| *name.namespace == *namespace)
-            .map(|(_, service)| service)
+        of_namespace(&self.state().objects.services, namespace)
     }
 
     /// Finds what the registry made of a Kubernetes service.
@@ -146,16 +141,17 @@ impl PushContext {
         targets
     }
 
-    /// Services of the namespace, whatever they select, whose endpoints are at the proxy's first
-    /// address.
-    fn targets_of_endpoints(&self, proxy: &Proxy) -> Vec<ServiceTarget> {
+    /// Services without selector whose endpoints are at the proxy's first address.
+    fn unselected_targets(&self, proxy: &Proxy) -> Vec<ServiceTarget> {
         let Some(address) = proxy.addresses.first().map(ToString::to_string) else {
             return Vec::new();
         };
         let namespace = &*proxy.metadata.namespace;
         let mut targets = Vec::new();
-        let services = self.kubernetes_services(namespace);
-        for derived in services.filter_map(|service| self.derived(service)) {
+        let unselecting = self
+            .kubernetes_services(namespace)
+            .filter(|s| s.spec.spec.selector.is_empty());
+        for derived in unselecting.filter_map(|service| self.derived(service)) {
             let endpoints = self
                 .endpoints(&derived.key())
                 .into_iter()

@@ -109,9 +109,10 @@ impl PushContext {
     /// The locality of a pod: its label, else that of its node (service-registry §6.2).
     fn locality_of_pod(&self, pod: &Config<Pod>) -> Locality {
         if let Some(stated) = LOCALITY.iter().find_map(|key| pod.meta.labels.get(*key)) {
-            return match stated.contains('/') {
-                true => Locality::parse(stated),
-                false => Locality::parse(&stated.replace('.', "/")),
+            return if stated.contains('/') {
+                Locality::parse(stated)
+            } else {
+                Locality::parse(&stated.replace('.', "/"))
             };
         }
         let name = NamespacedName::new("", &*pod.spec.spec.node_name);

@@ -13,7 +13,7 @@ use model::{
         destination_rule::LoadBalancer,
         mesh::ServiceAttributeEnrichment,
     },
-    proxy::{InterceptionMode, ProxyType},
+    proxy::InterceptionMode,
 };
 
 use super::{ClassKey, identity};
@@ -192,16 +192,15 @@ impl PushContext {
         let node_matters = self.services().node_matters_to(&proxy.namespace, &exports);
         let drop_labels = |labels: &mut Labels| {
             for key in PER_REPLICA {
-                if !named.labels.contains(key) && !(node_matters && key == HOSTNAME) {
+                let kept = named.labels.contains(key) || (node_matters && key == HOSTNAME);
+                if !kept {
                     labels.remove(key);
                 }
             }
         };
         drop_labels(&mut labels);
 
-        let binds_addresses = proxy.metadata.interception_mode == InterceptionMode::None
-            || (self.features().ambient && proxy.metadata.enable_hbone)
-            || self.names_addresses(proxy, &labels);
+        let binds_addresses = proxy.metadata.interception_mode == InterceptionMode::None;
         let is_headless = targets.iter().any(|t| t.service.is_passthrough());
         let addresses = (binds_addresses || is_headless).then(|| proxy.addresses.clone().into());
 
@@ -234,21 +233,6 @@ impl PushContext {
         };
         key.fingerprint = identity::fingerprint(&key);
         key
-    }
-
-    /// Tells whether inbound listeners are named after the proxy's own address: the Sidecar has an
-    /// ingress listener without bind (listeners §11.1).
-    fn names_addresses(&self, proxy: &Proxy, labels: &Labels) -> bool {
-        proxy.proxy_type == ProxyType::Sidecar
-            && self
-                .scope(proxy.proxy_type, &proxy.namespace, labels)
-                .sidecar()
-                .is_some_and(|s| {
-                    s.spec
-                        .ingress
-                        .iter()
-                        .any(|listener| listener.bind.is_empty())
-                })
     }
 
     /// Tells whether traces name the workload after the proxy's id (telemetry-extensions §12).

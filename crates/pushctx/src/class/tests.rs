@@ -117,11 +117,7 @@ fn a_node_local_service_tells_nodes_apart() {
 
 #[track_caller]
 fn check_targets(metadata: Value, expected: &[(u16, u16)]) {
-    let context = context(
-        &PODS
-            .replace("kind: Pod\n", "kind: Pod\n")
-            .replace("name: w-", "name: x-"),
-    );
+    let context = context(&PODS.replace("name: w-", "name: x-"));
     let proxy = sidecar("w-1.a", "10.0.0.1", metadata);
     let targets: Vec<_> = context
         .service_targets(&proxy)

@@ -87,7 +87,7 @@ spec: {host: "*.local", exportTo: ["."]}
 
 #[test]
 fn user_policies_lie_over_derived_ones_field_by_field() {
-    let yaml = r#"
+    let yaml = r"
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: derived, namespace: a, annotations: {internal.istio.io/parents: x}}
@@ -97,7 +97,7 @@ apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: user, namespace: a}
 spec: {host: x.com, trafficPolicy: {connectionPool: {http: {maxRetries: 7}}}}
-"#;
+";
     let merged = json!({"host": "x.com", "trafficPolicy": {
         "tls": {"mode": "SIMPLE"},
         "connectionPool": {"http": {"maxRetries": 7}},

@@ -161,7 +161,7 @@ impl<'a> Builder<'a> {
         let Some(exact) = classes.exact() else {
             return index
                 .visible_to(self.namespace)
-                .filter_map(|s| select(s))
+                .filter_map(&select)
                 .collect();
         };
         let mut services: Vec<Arc<Service>> = exact

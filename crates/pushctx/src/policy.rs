@@ -1,0 +1,170 @@
+//! Which authorization policies, Telemetry objects, EnvoyFilters and extensions apply to a workload
+//! (config-model §14.3-§14.6).
+
+mod extension;
+
+use std::sync::Arc;
+
+use model::{
+    Config, MeshState,
+    api::{
+        AuthorizationPolicy, EnvoyFilter, Telemetry, TrafficExtension,
+        security::AuthorizationAction,
+    },
+};
+
+use crate::{
+    PushContext, Workload,
+    attach::{ByNamespace, is_namespace_wide},
+};
+
+pub use extension::{ExtensionPhase, ExtensionQuery, FilterChainKind, TrafficSide};
+
+/// Policies by namespace.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct PolicyIndex {
+    authorization: ByNamespace<AuthorizationPolicy>,
+    telemetry: ByNamespace<Telemetry>,
+    envoy_filter: ByNamespace<EnvoyFilter>,
+    /// `WasmPlugins` are among them, translated.
+    extension: ByNamespace<TrafficExtension>,
+}
+
+impl PolicyIndex {
+    pub(crate) fn build(state: &MeshState) -> Self {
+        Self::default().next(&MeshState::default(), state)
+    }
+
+    /// Brings the index from `old` to `new`; untouched namespaces are shared.
+    pub(crate) fn next(&self, old: &MeshState, new: &MeshState) -> Self {
+        let (old, new) = (&old.objects, &new.objects);
+        Self {
+            authorization: self
+                .authorization
+                .next(&old.authorization_policies, &new.authorization_policies),
+            telemetry: self.telemetry.next(&old.telemetries, &new.telemetries),
+            envoy_filter: self
+                .envoy_filter
+                .next(&old.envoy_filters, &new.envoy_filters),
+            extension: extension::next(&self.extension, old, new),
+        }
+    }
+
+    /// Tells whether the objects behind the index are the same ones.
+    pub(crate) fn is_current(old: &MeshState, new: &MeshState) -> bool {
+        let (old, new) = (&old.objects, &new.objects);
+        old.authorization_policies
+            .ptr_eq(&new.authorization_policies)
+            && old.telemetries.ptr_eq(&new.telemetries)
+            && old.envoy_filters.ptr_eq(&new.envoy_filters)
+            && old.traffic_extensions.ptr_eq(&new.traffic_extensions)
+            && old.wasm_plugins.ptr_eq(&new.wasm_plugins)
+    }
+}
+
+/// The authorization policies of a workload by action, each list in order: those of the root
+/// namespace, of the workload's, of its services'; by creation within a namespace.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct AuthorizationPolicies {
+    /// `CUSTOM`.
+    pub custom: Vec<Arc<Config<AuthorizationPolicy>>>,
+    /// `DENY`.
+    pub deny: Vec<Arc<Config<AuthorizationPolicy>>>,
+    /// `ALLOW`.
+    pub allow: Vec<Arc<Config<AuthorizationPolicy>>>,
+    /// `AUDIT`.
+    pub audit: Vec<Arc<Config<AuthorizationPolicy>>>,
+}
+
+impl PushContext {
+    /// Finds the authorization policies of a workload.
+    pub fn authorization_policies(&self, workload: &Workload<'_>) -> AuthorizationPolicies {
+        let services = workload.services.iter().map(|s| &*s.attributes.namespace);
+        let namespaces = [self.root_namespace(), workload.namespace]
+            .into_iter()
+            .chain(services);
+        let mut policies = AuthorizationPolicies::default();
+        for policy in self.policies.authorization.of_all(namespaces) {
+            if workload.is_target_of(&policy.meta, &policy.spec, self.state()) {
+                let list = match policy.spec.action {
+                    AuthorizationAction::Custom => &mut policies.custom,
+                    AuthorizationAction::Deny => &mut policies.deny,
+                    AuthorizationAction::Allow => &mut policies.allow,
+                    AuthorizationAction::Audit => &mut policies.audit,
+                };
+                list.push(policy.clone());
+            }
+        }
+        policies
+    }
+
+    /// Lists the Telemetry objects of a workload, later ones override earlier ones: of the root
+    /// namespace and of the workload's the oldest that is for all of it, of a waypoint's service
+    /// likewise, then every one that attaches in the last of these namespaces
+    /// (telemetry-extensions §2).
+    pub fn telemetries(&self, workload: &Workload<'_>) -> Vec<Arc<Config<Telemetry>>> {
+        let index = &self.policies.telemetry;
+        let wide = |namespace: &str| {
+            index
+                .of(namespace)
+                .iter()
+                .find(|t| is_namespace_wide(&t.spec))
+                .cloned()
+        };
+        let root = self.root_namespace();
+        let mut layers: Vec<_> = wide(root).into_iter().collect();
+        if workload.namespace != root {
+            layers.extend(wide(workload.namespace));
+        }
+        let mut namespace = workload.namespace;
+        if workload.is_waypoint
+            && let Some(service) = workload.services.first()
+            && *service.attributes.namespace != *namespace
+        {
+            namespace = &service.attributes.namespace;
+            layers.extend(wide(namespace));
+        }
+        let attached = index.of(namespace).iter().filter(|t| {
+            !is_namespace_wide(&t.spec) && workload.is_target_of(&t.meta, &t.spec, self.state())
+        });
+        layers.extend(attached.cloned());
+        layers
+    }
+
+    /// Lists the EnvoyFilters of a workload in the order in which their patches apply: by priority,
+    /// those of the root namespace first, by creation time, by `name.namespace`
+    /// (envoyfilter §5, §6). Conditions on the proxy are those of single patches and not looked at.
+    pub fn envoy_filters(&self, workload: &Workload<'_>) -> Vec<Arc<Config<EnvoyFilter>>> {
+        let root = self.root_namespace();
+        // Service targets never match: filters are not selected for a service.
+        let workload = Workload {
+            services: &[],
+            ..*workload
+        };
+        let mut filters: Vec<_> = self
+            .policies
+            .envoy_filter
+            .of_all([root, workload.namespace])
+            .filter(|f| workload.is_target_of(&f.meta, &f.spec, self.state()))
+            .cloned()
+            .collect();
+        filters.sort_by(|a, b| {
+            let order = |f: &Config<EnvoyFilter>| {
+                (f.spec.priority, *f.meta.namespace != *root, f.meta.created)
+            };
+            order(a).cmp(&order(b)).then_with(|| {
+                let name =
+                    |f: &Config<EnvoyFilter>| format!("{}.{}", f.meta.name, f.meta.namespace);
+                if a.meta.name == b.meta.name {
+                    a.meta.namespace.cmp(&b.meta.namespace)
+                } else {
+                    name(a).cmp(&name(b))
+                }
+            })
+        });
+        filters
+    }
+}
+
+#[cfg(test)]
+mod tests;
