@@ -121,3 +121,6 @@ fn finish(listener: &Listener, sources: &BTreeSet<ConfigKey>) -> Arc<Resource> {
     let resource = Resource::new(listener.name.as_str(), canonical(listener));
     Arc::new(resource.with_sources(sources))
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,7 +86,7 @@ fn consolidated(spec: Value) -> ConsolidatedRule {
         spec: serde_json::from_value(spec).unwrap(),
     };
     ConsolidatedRule {
-        config,
+        config: Arc::new(config),
         export_to: ExportTo::default(),
         sources: Vec::new(),
         fingerprint: 1,
