@@ -22,7 +22,11 @@ pub(crate) fn state(yaml: &str) -> MeshState {
 /// Adds objects to a state.
 #[track_caller]
 pub(crate) fn add(state: &mut MeshState, yaml: &str) {
-    let decoded = Decoder::default().decode("test.yaml", yaml);
+    let decoded = Decoder {
+        admitted: true,
+        ..Decoder::default()
+    }
+    .decode("test.yaml", yaml);
     let errors = decoded
         .findings
         .iter()

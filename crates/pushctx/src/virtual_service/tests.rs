@@ -27,14 +27,14 @@ spec:
 ";
 
 #[track_caller]
-fn check(yaml: &str, name: &str, expected: &Option<Value>) {
+fn check(yaml: &str, name: &str, expected: Option<&Value>) {
     let context = snapshot(yaml, []);
     let (namespace, name) = name.split_once('/').unwrap();
     let resolved = context
         .virtual_services()
         .get(&NamespacedName::new(namespace, name));
     let spec = resolved.map(|vs| serde_json::to_value(&vs.config.spec).unwrap());
-    assert_eq!(&spec, expected);
+    assert_eq!(spec.as_ref(), expected);
 }
 
 #[test]
@@ -50,7 +50,7 @@ spec:
   http: [{route: [{destination: {host: reviews}}, {destination: {host: ratings.stage.svc.cluster.local}}]}]
 ",
         "prod/v",
-        &Some(json!({
+        Some(&json!({
             "hosts": ["reviews.prod.svc.cluster.local", "reviews.stage", "10.0.0.9"],
             "gateways": ["mesh", "prod/gw", "prod/gw2", "infra/gw3", "infra/gw4"],
             "http": [{"route": [
@@ -67,8 +67,8 @@ fn delegates_are_merged_and_never_stand_alone() {
     check(
         &yaml,
         "a/root",
-        &Some(
-            json!({"hosts": ["shop.com"], "gateways": ["a/gw"], "http": [
+        Some(
+            &json!({"hosts": ["shop.com"], "gateways": ["a/gw"], "http": [
                 {"name": "r1-d1", "timeout": "5s",
                  "match": [{"name": "m", "uri": {"prefix": "/a/b"}, "headers": {"x": {"exact": "1"}}}],
                  "route": [{"destination": {"host": "svc1.b.svc.cluster.local"}}]},
@@ -79,7 +79,7 @@ fn delegates_are_merged_and_never_stand_alone() {
             ]}),
         ),
     );
-    check(&yaml, "b/d", &None);
+    check(&yaml, "b/d", None);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn a_delegate_must_be_there_and_visible_to_the_root() {
     let rest = json!({"hosts": ["shop.com"], "gateways": ["a/gw"], "http": [
         {"name": "rest", "route": [{"destination": {"host": "web.a.svc.cluster.local"}}]},
     ]});
-    check(ROOT, "a/root", &Some(rest.clone()));
+    check(ROOT, "a/root", Some(&rest));
     let hidden = DELEGATE.replace("spec:", "spec:\n  exportTo: [c]");
-    check(&format!("{ROOT}---{hidden}"), "a/root", &Some(rest));
+    check(&format!("{ROOT}---{hidden}"), "a/root", Some(&rest));
 }
 
 /// Merges one delegate match into one root match; `None` when they conflict.
 #[track_caller]
-fn check_match(root: &str, delegate: &str, expected: &Option<Value>) {
+fn check_match(root: &str, delegate: &str, expected: Option<&Value>) {
     let yaml = format!(
         r"
 apiVersion: networking.istio.io/v1
@@ -119,7 +119,7 @@ spec: {{http: [{{match: [{delegate}], route: [{{destination: {{host: x.y}}}}]}}]
         .http
         .first()
         .map(|r| serde_json::to_value(&r.r#match[0]).unwrap());
-    assert_eq!(&merged, expected, "{root} {delegate}");
+    assert_eq!(merged.as_ref(), expected, "{root} {delegate}");
 }
 
 #[test]
@@ -127,25 +127,25 @@ fn matches_conflict_by_the_table() {
     check_match(
         "{uri: {prefix: /a}}",
         "{uri: {exact: /a/b}}",
-        &Some(json!({"uri": {"exact": "/a/b"}})),
+        Some(&json!({"uri": {"exact": "/a/b"}})),
     );
-    check_match("{uri: {exact: /a}}", "{uri: {prefix: /a}}", &None);
+    check_match("{uri: {exact: /a}}", "{uri: {prefix: /a}}", None);
     check_match(
         "{uri: {exact: /a}}",
         "{port: 8}",
-        &Some(json!({"uri": {"exact": "/a"}, "port": 8})),
+        Some(&json!({"uri": {"exact": "/a"}, "port": 8})),
     );
-    check_match("{uri: {regex: a}}", "{uri: {regex: a}}", &None);
-    check_match("{ignoreUriCase: true}", "{port: 8}", &None);
-    check_match("{port: 7}", "{port: 8}", &None);
-    check_match("{sourceNamespace: ns}", "{port: 8}", &None);
-    check_match("{sourceLabels: {a: b}}", "{sourceLabels: {a: c}}", &None);
-    check_match("{headers: {a: {exact: b}}}", "{headers: {a: {}}}", &None);
-    check_match("{gateways: [g]}", "{gateways: [g, h]}", &None);
+    check_match("{uri: {regex: a}}", "{uri: {regex: a}}", None);
+    check_match("{ignoreUriCase: true}", "{port: 8}", None);
+    check_match("{port: 7}", "{port: 8}", None);
+    check_match("{sourceNamespace: ns}", "{port: 8}", None);
+    check_match("{sourceLabels: {a: b}}", "{sourceLabels: {a: c}}", None);
+    check_match("{headers: {a: {exact: b}}}", "{headers: {a: {}}}", None);
+    check_match("{gateways: [g]}", "{gateways: [g, h]}", None);
     check_match(
         "{headers: {a: {exact: b}}}",
         "{headers: {c: {}}}",
-        &Some(json!({"headers": {"a": {"exact": "b"}, "c": {}}})),
+        Some(&json!({"headers": {"a": {"exact": "b"}, "c": {}}})),
     );
 }
 
