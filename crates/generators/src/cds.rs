@@ -83,7 +83,6 @@ impl Cds {
         });
         let services: Vec<&Arc<Service>> = planner
             .services()
-            .iter()
             .filter(|s| {
                 hosts
                     .as_ref()

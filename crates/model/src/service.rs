@@ -255,9 +255,12 @@ impl Service {
         )
     }
 
-    /// Finds a port by number.
+    /// Finds a port by number. UDP ports are passed over: nothing is made for them, and one may have
+    /// the number of a TCP port.
     pub fn port(&self, number: u16) -> Option<&Port> {
-        self.ports.iter().find(|p| p.port == number)
+        self.ports
+            .iter()
+            .find(|p| p.port == number && p.protocol != Protocol::Udp)
     }
 
     /// Finds a port by name.

@@ -79,6 +79,9 @@ impl ForwardProxyInputs {
             http.upgrade();
         }
         pool::apply(&mut cluster, &mut http, &policy, client);
+        if pool::uses_client_protocol(policy.connection_pool) {
+            http.follow_downstream();
+        }
         if policy.outlier_detection.is_some() {
             outlier::apply(
                 &mut cluster,
@@ -104,9 +107,6 @@ impl ForwardProxyInputs {
         };
         let applied = upstream_tls::apply(&mut cluster, &mut http, &choice, client);
         upstream_tls::apply_proxy_protocol(&mut cluster, policy.proxy_protocol);
-        if pool::uses_client_protocol(policy.connection_pool) {
-            http.follow_downstream();
-        }
         cluster.cluster_discovery_type = fixed::forward_proxy_type(&ClusterConfig {
             allow_insecure_cluster_options: applied.insecure,
             cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(
@@ -124,6 +124,7 @@ impl ForwardProxyInputs {
         }
         if let Some(rule) = &self.rule {
             metadata.rule(&rule.config.meta);
+            metadata.originates_tls(policy.tls);
         }
         cluster.metadata = metadata.message();
         finish_http(&mut cluster, http, client);

@@ -6,7 +6,11 @@ use envoy_types::pb::{
     envoy::config::core::v3::Metadata,
     google::protobuf::{ListValue, Struct, Value, value::Kind},
 };
-use model::{Service, config::Meta};
+use model::{
+    Service,
+    api::common::{ClientTlsMode, ClientTlsSettings},
+    config::Meta,
+};
 
 /// Fields of the namespace `istio` while a cluster is being built.
 #[derive(Clone, Default, Debug)]
@@ -62,6 +66,14 @@ impl IstioMetadata {
             rule.namespace, rule.name
         );
         self.text("config", &path);
+    }
+
+    /// Says that the cluster originates TLS of its own, so that its ALPN is not overridden.
+    pub(super) fn originates_tls(&mut self, settings: Option<&ClientTlsSettings>) {
+        let mode = settings.map(|tls| tls.mode);
+        if matches!(mode, Some(ClientTlsMode::Simple | ClientTlsMode::Mutual)) {
+            self.text("alpn_override", "false");
+        }
     }
 
     /// Tells whether nothing was set.

@@ -13,10 +13,7 @@ use envoy_types::pb::envoy::config::{
 };
 use model::{
     Port, Resolution, Service,
-    api::{
-        common::ClientTlsMode,
-        destination_rule::{DestinationRule, Subset},
-    },
+    api::destination_rule::{DestinationRule, Subset},
     host,
 };
 use pushctx::ConsolidatedRule;
@@ -117,7 +114,7 @@ impl OutboundClusterInputs {
         let client = &*self.client;
         let service = &*self.service;
         let port = service.port(self.port)?;
-        let (spec, subset) = (self.spec(), self.subset_spec());
+        let subset = self.subset_spec();
         let policy = self.policy().unwrap_or_default();
         let default_type = discovery_type(service, client);
         let subset_name = subset.map_or("", |s| s.name.as_str());
@@ -181,7 +178,7 @@ impl OutboundClusterInputs {
             client.preserve_header_case,
         ));
         self.apply_policy(&mut cluster, &mut http, &policy, port, subset_name);
-        cluster.metadata = self.metadata(spec, subset, &policy).message();
+        cluster.metadata = self.metadata(subset, &policy).message();
         finish_http(&mut cluster, http, client);
         if cluster.cluster_discovery_type
             == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()))
@@ -249,6 +246,9 @@ impl OutboundClusterInputs {
             http.upgrade();
         }
         pool::apply(cluster, http, policy, client);
+        if pool::uses_client_protocol(policy.connection_pool) {
+            http.follow_downstream();
+        }
         outlier::apply(
             cluster,
             http,
@@ -279,9 +279,6 @@ impl OutboundClusterInputs {
             upstream_tls::apply(cluster, http, &choice, client);
             upstream_tls::apply_proxy_protocol(cluster, policy.proxy_protocol);
         }
-        if pool::uses_client_protocol(policy.connection_pool) {
-            http.follow_downstream();
-        }
     }
 
     /// How the server is believed to treat mutual TLS (§9.1): the destination level of the rule's or
@@ -303,12 +300,7 @@ impl OutboundClusterInputs {
         }
     }
 
-    fn metadata(
-        &self,
-        spec: Option<&DestinationRule>,
-        subset: Option<&Subset>,
-        policy: &Policy<'_>,
-    ) -> IstioMetadata {
+    fn metadata(&self, subset: Option<&Subset>, policy: &Policy<'_>) -> IstioMetadata {
         let mut metadata = IstioMetadata::default();
         if self.client.flags.telemetry_label {
             metadata.services([&*self.service]);
@@ -322,10 +314,7 @@ impl OutboundClusterInputs {
         }
         if let Some(rule) = &self.rule {
             metadata.rule(&rule.config.meta);
-        }
-        let originates = |mode| matches!(mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
-        if spec.is_some() && policy.tls.is_some_and(|tls| originates(tls.mode)) {
-            metadata.text("alpn_override", "false");
+            metadata.originates_tls(policy.tls);
         }
         metadata
     }

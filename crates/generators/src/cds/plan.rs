@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use model::{Port, Protocol, ProxyType, Service, ServiceEndpoints, api};
+use model::{Port, Protocol, ProxyType, Resolution, Service, ServiceEndpoints, api};
 use pushctx::{ConsolidatedRule, ProxyClass, PushContext};
 
 use super::{
@@ -54,9 +54,10 @@ impl<'a> Planner<'a> {
         &self.client
     }
 
-    /// Services that have clusters.
-    pub(super) fn services(&self) -> &'a [Arc<Service>] {
-        &self.class.scope.services
+    /// Services that have clusters. An alias has none: its target answers for it.
+    pub(super) fn services(&self) -> impl Iterator<Item = &'a Arc<Service>> {
+        let all = self.class.scope.services.iter();
+        all.filter(|service| service.resolution != Resolution::Alias)
     }
 
     /// Inputs for all ports and subsets of a service, default clusters first.

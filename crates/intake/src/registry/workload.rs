@@ -54,6 +54,9 @@ pub(crate) struct Workload {
     pub(crate) host_network: bool,
     /// The pod is on its way out or has finished: its address may have been given away.
     pub(crate) leaving: bool,
+    /// Health of endpoints that no slice describes: known of a pod that is selected, because it is
+    /// ready, not of other workloads.
+    health: Health,
     /// Creation time of the object.
     pub(crate) created: Timestamp,
 }
@@ -123,6 +126,7 @@ impl Workload {
             dns_only: false,
             host_network: spec.host_network,
             leaving,
+            health: Health::Healthy,
             created: meta.created,
         })
     }
@@ -164,10 +168,7 @@ impl Workload {
         name: &str,
         settings: &Settings,
     ) -> Self {
-        let name = endpoint
-            .labels
-            .get(WORKLOAD_NAME_LABEL)
-            .map_or(name, String::as_str);
+        // The label for workload names does not count here, unlike on a WorkloadEntry.
         Self::of_address(endpoint, &endpoint.labels, namespace, name.into(), settings)
     }
 
@@ -220,6 +221,7 @@ impl Workload {
             dns_only: !address.is_empty() && address.parse::<std::net::IpAddr>().is_err(),
             host_network: false,
             leaving: false,
+            health: Health::Unknown,
             created: Timestamp::default(),
         }
     }
@@ -265,7 +267,7 @@ impl Workload {
             hostname: self.hostname.clone(),
             subdomain: self.subdomain.clone(),
             same_cluster_only: false,
-            health: Health::Unknown,
+            health: self.health,
             send_unhealthy: false,
             node_name: self.node_name.clone(),
         }
