@@ -24,7 +24,7 @@ use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
 use envoy_json::canonical;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
-use model::{ConfigKey, fingerprint};
+use model::{ConfigKey, ProxyType, fingerprint};
 use pushctx::{ProxyClass, PushContext};
 use xds::{Resource, ResourceSet, Source};
 
@@ -53,10 +53,10 @@ impl Default for Lds {
 }
 
 impl Lds {
-    /// Returns all listeners of a class.
+    /// Returns all listeners of a class of sidecars.
     pub fn generate(&self, snapshot: &PushContext, class: &ProxyClass) -> ResourceSet {
         let ctx = Context::new(snapshot, class);
-        if ctx.mesh().proxy_listen_port <= 0 {
+        if class.proxy.proxy_type != ProxyType::Sidecar || ctx.mesh().proxy_listen_port <= 0 {
             return ResourceSet::default();
         }
         let parts = Parts::new(&ctx, PolicyFilters::default());

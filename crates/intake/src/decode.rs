@@ -4,17 +4,21 @@ mod meta;
 
 use std::sync::Arc;
 
-use model::{Kind, Object, Timestamp, config::Origin};
+use model::{ConfigKey, Kind, Object, Timestamp, config::Origin};
+use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::{
     report::{Finding, Severity},
     validate::validate,
-    yaml::{self, Document, Lines},
+    yaml::{self, Chunk, Document, Lines},
 };
 
 /// Namespace of namespaced objects that state none, as `kubectl` has it.
 const DEFAULT_NAMESPACE: &str = "default";
+
+/// Fewest documents of a text for which reading them in parallel pays.
+const PARALLEL_FROM: usize = 64;
 
 /// Deepest nesting of lists of objects.
 const MAX_LIST_DEPTH: usize = 4;
@@ -40,11 +44,23 @@ pub struct Decoded {
     /// Everything there is to say about the text, in its order.
     pub findings: Vec<Finding>,
     /// Objects that the admission rules refused.
-    pub refused: Vec<model::ConfigKey>,
+    pub refused: Vec<ConfigKey>,
     /// Objects with a field of the wrong type: no rule was ever asked about them.
-    pub undecodable: Vec<model::ConfigKey>,
+    pub undecodable: Vec<ConfigKey>,
     /// A document is neither YAML nor JSON: the text may be half-written.
     pub broken: bool,
+}
+
+impl Decoded {
+    /// Puts what follows in a text behind what is there.
+    fn join(mut self, next: Self) -> Self {
+        self.objects.extend(next.objects);
+        self.findings.extend(next.findings);
+        self.refused.extend(next.refused);
+        self.undecodable.extend(next.undecodable);
+        self.broken |= next.broken;
+        self
+    }
 }
 
 impl Decoder {
@@ -54,10 +70,26 @@ impl Decoder {
     /// left out; everything else is returned.
     pub fn decode(&self, source: &str, text: &str) -> Decoded {
         let source: Arc<str> = source.into();
+        let chunks = yaml::chunks(text);
+        if chunks.len() < PARALLEL_FROM {
+            chunks
+                .into_iter()
+                .map(|c| self.chunk(&source, c))
+                .fold(Decoded::default(), Decoded::join)
+        } else {
+            let parts: Vec<Decoded> = chunks
+                .into_par_iter()
+                .map(|c| self.chunk(&source, c))
+                .collect();
+            parts.into_iter().fold(Decoded::default(), Decoded::join)
+        }
+    }
+
+    fn chunk(&self, source: &Arc<str>, chunk: Chunk<'_>) -> Decoded {
         let mut decoded = Decoded::default();
-        for document in yaml::documents(text) {
+        for document in chunk.documents() {
             match document {
-                Ok(document) => self.document(&source, &document, &mut decoded),
+                Ok(document) => self.document(source, &document, &mut decoded),
                 Err(error) => {
                     decoded.broken = true;
                     decoded.findings.push(Finding {
@@ -141,9 +173,9 @@ struct Item<'a> {
 
 impl Item<'_> {
     /// The object's key, if it has a name.
-    fn key(&self, kind: Kind) -> Option<model::ConfigKey> {
+    fn key(&self, kind: Kind) -> Option<ConfigKey> {
         (!self.name.is_empty())
-            .then(|| model::ConfigKey::new(kind, self.namespace.as_str(), self.name.as_str()))
+            .then(|| ConfigKey::new(kind, self.namespace.as_str(), self.name.as_str()))
     }
 }
 

@@ -6,7 +6,9 @@
 //! I/O, and nothing depends on the order in which changes arrive.
 
 mod decode;
+mod file;
 mod intake;
+mod mesh;
 mod registry;
 mod report;
 mod store;
@@ -14,7 +16,9 @@ mod validate;
 mod yaml;
 
 pub use decode::{Decoded, Decoder};
+pub use file::{Batch, FileError, FileId, FileInputs, FileSource, Files, Report};
 pub use intake::{Change, Intake, Options};
+pub use mesh::{Setting, mesh_config, mesh_networks};
 pub use registry::Derivations;
 pub use report::{Finding, Severity};
 pub use yaml::{SyntaxError, values as yaml_values};

@@ -706,6 +706,9 @@ impl Registry {
                     .unwrap_or_default()
             };
             let accounts_differ = accounts(&old) != accounts(&collected);
+            if old.is_some_and(|old| old.lost_any(collected.as_deref())) {
+                request.removals.insert(key.clone());
+            }
             match collected {
                 Some(new) => state.endpoints.insert(key.clone(), new),
                 None => state.endpoints.remove(&key),

@@ -87,7 +87,7 @@ impl Lines {
 
 /// Part of a text between two separators.
 #[derive(Clone, Copy, Debug)]
-struct Chunk<'t> {
+pub(crate) struct Chunk<'t> {
     text: &'t str,
     /// Line of the chunk's first character, from 1.
     line: u32,
@@ -107,10 +107,17 @@ pub fn values(text: &str) -> Result<Vec<Value>, SyntaxError> {
 
 /// Reads every document of `text`; empty documents are left out.
 pub(crate) fn documents(text: &str) -> Vec<Result<Document<'_>, SyntaxError>> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut documents = Vec::new();
-    for chunk in chunks(text) {
-        if let Some(values) = json(chunk) {
+    chunks(text)
+        .into_iter()
+        .flat_map(Chunk::documents)
+        .collect()
+}
+
+impl<'t> Chunk<'t> {
+    /// Reads the documents of this part of a text: as a rule one; several JSON values in a row.
+    pub(crate) fn documents(self) -> Vec<Result<Document<'t>, SyntaxError>> {
+        let mut documents: Vec<Result<Document<'t>, SyntaxError>> = Vec::with_capacity(1);
+        if let Some(values) = json(self) {
             documents.extend(
                 values
                     .into_iter()
@@ -120,46 +127,49 @@ pub(crate) fn documents(text: &str) -> Vec<Result<Document<'_>, SyntaxError>> {
                             value,
                             line,
                             duplicates: Vec::new(),
-                            chunk,
+                            chunk: self,
                             index,
                         })
                     }),
             );
-            continue;
+        } else {
+            match build::parse(self, false) {
+                Ok(built) => {
+                    documents.extend(built.into_iter().enumerate().map(|(index, built)| {
+                        let build::Built {
+                            value,
+                            line,
+                            duplicates,
+                            ..
+                        } = built;
+                        Ok(Document {
+                            value,
+                            line,
+                            duplicates,
+                            chunk: self,
+                            index,
+                        })
+                    }))
+                }
+                Err(error) => documents.push(Err(error)),
+            }
         }
-        match build::parse(chunk, false) {
-            Ok(built) => documents.extend(built.into_iter().enumerate().map(|(index, built)| {
-                let build::Built {
-                    value,
-                    line,
-                    duplicates,
-                    ..
-                } = built;
+        documents.retain(|d| {
+            !matches!(
+                d,
                 Ok(Document {
-                    value,
-                    line,
-                    duplicates,
-                    chunk,
-                    index,
+                    value: Value::Null,
+                    ..
                 })
-            })),
-            Err(error) => documents.push(Err(error)),
-        }
+            )
+        });
+        documents
     }
-    documents.retain(|d| {
-        !matches!(
-            d,
-            Ok(Document {
-                value: Value::Null,
-                ..
-            })
-        )
-    });
-    documents
 }
 
 /// Splits a text at `---` lines; such a line belongs to the document that it opens.
-fn chunks(text: &str) -> Vec<Chunk<'_>> {
+pub(crate) fn chunks(text: &str) -> Vec<Chunk<'_>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut chunks = Vec::new();
     let (mut start, mut start_line, mut has_content) = (0, 1, false);
     let mut at = 0;

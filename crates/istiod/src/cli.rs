@@ -63,6 +63,9 @@ pub struct DiscoveryArgs {
     /// How long open streams may take to end after SIGTERM.
     #[arg(long = "shutdownDuration", alias = "shutdown-duration", default_value = "10s", value_parser = parse_duration)]
     pub shutdown: std::time::Duration,
+    /// The throttle policy, of those that are linked in; `backoff`, or the only one, by default.
+    #[arg(long, value_name = "NAME")]
+    pub throttle_policy: Option<String>,
     /// Write the log as JSON.
     #[arg(long = "log_as_json", alias = "log-as-json")]
     pub json_log: bool,

@@ -3,10 +3,10 @@
 use std::{io::IsTerminal as _, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use debounce::{Batch, Driver, Options as DebounceOptions, Window};
+use debounce::{Batch, Options as DebounceOptions, Window};
 use generators::{Mesh, Update};
 use intake::{Change, Intake, Severity};
-use model::{MeshState, PushRequest, Reason};
+use model::{Kind, MeshState, PushRequest, Reason, config::NamespacedName};
 use parking_lot::Mutex;
 use pushctx::{Publisher, PushContext, Reader};
 use tokio::{
@@ -21,15 +21,20 @@ use xds::{Server, Transport};
 
 use crate::{
     cli::DiscoveryArgs,
+    event::Event,
     http::{self, Shown},
     load::{Input, Loaded},
     metrics::Metrics,
     settings::Settings,
+    throttling,
 };
 
 /// Batches of changes that may wait for the intake. A source sends one batch for each change of its
 /// input, and waits when the intake is behind.
 const SOURCE_QUEUE: usize = 64;
+
+/// Where events enter: the throttle, with the debounce behind it.
+pub(crate) type Gate = throttle::Gate<Event, debounce::Intake<Event>>;
 
 /// Serves until a signal says to stop.
 ///
@@ -82,6 +87,12 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
             "serves"
         );
     }
+    let policies = throttling::policies()?;
+    for linked in policies.iter() {
+        let (policy, module, summary) = (linked.name, linked.module, linked.summary);
+        tracing::info!(policy, module, summary, "throttle policy is linked");
+    }
+    let policy = throttling::choose(&policies, args.throttle_policy.as_deref())?;
     let server = Server::new(Mesh, registry, xds::Settings::default(), metrics.clone());
     let intake = loaded.intake;
     let state = intake.state();
@@ -89,12 +100,36 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     let (publisher, snapshots) = Publisher::new(first.clone());
     let everything = PushRequest::everything(Reason::Global, started.into_std());
     server.publish(first, &Update(everything));
+    let latest = Arc::new(Mutex::new(state));
+    let window = Window {
+        after: settings.debounce_after,
+        max: settings.debounce_max,
+    };
+    let (debounce, debouncing) =
+        debounce::Driver::new(debounce_options(window, &settings), debounce::DEFAULT_QUEUE);
+    let engine = {
+        let state = latest.clone();
+        let root = state.lock().mesh.root_namespace.clone();
+        let engine = throttling::engine(&settings.throttle, &root, policy)?;
+        engine.with_labels(move |namespace| labels_of(&state.lock(), namespace))
+    };
+    let enabled = engine.is_enabled();
+    tracing::info!(policy = policy.name, enabled, "throttle");
+    #[expect(clippy::disallowed_methods, reason = "the one wall clock")]
+    let (gate, throttling) = throttle::Driver::new(
+        engine,
+        debounce,
+        throttle::DEFAULT_QUEUE,
+        std::time::SystemTime::now,
+        metrics.clone(),
+    );
     let (ready_sender, ready) = watch::channel(false);
     let shown = Shown {
         metrics: metrics.clone(),
         ready,
         server: server.clone(),
         snapshots: snapshots.clone(),
+        throttle: gate.clone(),
         started,
     };
 
@@ -124,22 +159,20 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     let sources = crate::sources::start(&args.source, changes, &mut tasks, &stop)?;
     tracing::info!(sources, "watching");
     let pipeline = Pipeline {
-        latest: Arc::new(Mutex::new(state)),
+        latest,
         publisher: Arc::new(Mutex::new(publisher)),
         snapshots,
         server: server.clone(),
         metrics,
     };
-    let window = Window {
-        after: settings.debounce_after,
-        max: settings.debounce_max,
-    };
-    let (events, driver) =
-        Driver::new(debounce_options(window, &settings), debounce::DEFAULT_QUEUE);
     let feeding = pipeline.clone();
-    tasks.spawn(async move { feed(intake, inbox, events, feeding).await });
+    tasks.spawn(async move { feed(intake, inbox, gate, feeding).await });
     tasks.spawn(async move {
-        driver
+        throttling.run().await;
+        Ok(())
+    });
+    tasks.spawn(async move {
+        debouncing
             .run(move |batch| pipeline.clone().publish(batch))
             .await;
         Ok(())
@@ -222,16 +255,6 @@ async fn signal() {
     }
 }
 
-/// A push request on its way through the debounce.
-#[derive(Debug)]
-struct Event(PushRequest);
-
-impl debounce::Merge for Event {
-    fn merge(&mut self, newer: Self) {
-        self.0.merge(newer.0);
-    }
-}
-
 fn debounce_options(window: Window, settings: &Settings) -> DebounceOptions<Event> {
     let options = DebounceOptions::new(window);
     if settings.debounce_endpoints {
@@ -245,10 +268,11 @@ fn debounce_options(window: Window, settings: &Settings) -> DebounceOptions<Even
 async fn feed(
     mut intake: Intake,
     mut inbox: mpsc::Receiver<Vec<Change>>,
-    events: debounce::Intake<Event>,
+    gate: Gate,
     pipeline: Pipeline,
 ) -> anyhow::Result<()> {
     while let Some(changes) = inbox.recv().await {
+        let deleted: Vec<_> = changes.iter().filter_map(deleted_namespace).collect();
         let request = intake.apply(changes, Instant::now().into_std());
         for key in &request.changed {
             pipeline.metrics.arrived(key.kind.name(), 1);
@@ -259,11 +283,35 @@ async fn feed(
                 .arrived("eds", request.endpoints.len() as u64);
         }
         *pipeline.latest.lock() = intake.state();
-        if !request.is_empty() && events.send(Event(request)).await.is_err() {
+        if !request.is_empty() && gate.send(Event(request)).await.is_err() {
             break;
+        }
+        for namespace in deleted {
+            if gate.tenant_deleted(namespace).await.is_err() {
+                break;
+            }
         }
     }
     Ok(())
+}
+
+/// The namespace that a change deletes, if it deletes one.
+fn deleted_namespace(change: &Change) -> Option<Arc<str>> {
+    match change {
+        Change::Delete(key) if key.kind == Kind::Namespace => Some(key.name.clone()),
+        _ => None,
+    }
+}
+
+/// The labels of a namespace; none when it is not known.
+fn labels_of(state: &MeshState, namespace: &Arc<str>) -> throttle::Labels {
+    let object = state
+        .objects
+        .namespaces
+        .get(&NamespacedName::new("", namespace.clone()));
+    object
+        .map(|object| object.meta.labels.clone())
+        .unwrap_or_default()
 }
 
 /// The end of the flow: the latest state, built and published.

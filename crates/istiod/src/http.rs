@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, time::Instant};
 use xds::Server;
 
-use crate::metrics::Metrics;
+use crate::{discovery::Gate, metrics::Metrics, throttling::throttlez};
 
 /// What the HTTP ports show.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Shown {
     pub server: Server<Mesh>,
     /// The current snapshot.
     pub snapshots: Reader,
+    /// The namespace throttle.
+    pub throttle: Gate,
     /// When the process started.
     pub started: Instant,
 }
@@ -48,6 +50,7 @@ fn debug() -> Router<Arc<Shown>> {
     Router::new()
         .route("/debug/syncz", get(syncz))
         .route("/debug/mesh", get(mesh))
+        .route("/debug/throttlez", get(throttle))
 }
 
 /// Binds an address.
@@ -125,4 +128,14 @@ async fn syncz(State(shown): State<Arc<Shown>>) -> Json<Value> {
 async fn mesh(State(shown): State<Arc<Shown>>) -> Json<Value> {
     let snapshot = shown.snapshots.snapshot();
     Json(serde_json::to_value(&**snapshot.mesh()).unwrap_or_default())
+}
+
+/// The throttle's settings, and the namespaces that are throttled.
+async fn throttle(State(shown): State<Arc<Shown>>) -> Result<Json<Value>, StatusCode> {
+    let status = shown
+        .throttle
+        .status()
+        .await
+        .ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(Json(throttlez(&status)))
 }

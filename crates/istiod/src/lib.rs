@@ -3,6 +3,7 @@
 pub mod bootstrap;
 pub mod cli;
 pub mod discovery;
+mod event;
 pub mod generate;
 mod http;
 pub mod load;
@@ -10,6 +11,7 @@ mod metrics;
 pub mod node;
 pub mod settings;
 mod sources;
+pub mod throttling;
 pub mod validate;
 mod yaml;
 

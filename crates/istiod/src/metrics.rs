@@ -1,10 +1,10 @@
 //! Metrics under the names that Istio's dashboards know (observability §3).
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    Opts, Registry, TextEncoder,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 use tonic::{Code, Status};
 use xds::{Delivered, Observer, Rejected, StreamInfo, type_url};
@@ -37,6 +37,8 @@ pub(crate) struct Metrics {
     services: IntGauge,
     uptime: Gauge,
     inbound: IntCounterVec,
+    throttled_events: IntCounterVec,
+    throttle_active: IntGaugeVec,
 }
 
 impl Metrics {
@@ -91,6 +93,14 @@ impl Metrics {
             "Streams that ended with an error nobody expects.",
         ))?;
         registry.register(Box::new(internal_errors.clone()))?;
+        let throttle_active = IntGaugeVec::new(
+            Opts::new(
+                "pilot_namespace_throttle_active",
+                "1 while events of the namespace are throttled.",
+            ),
+            &["namespace"],
+        )?;
+        registry.register(Box::new(throttle_active.clone()))?;
         Ok(Self {
             streams: gauge("pilot_xds", "Connected proxies.")?,
             pushes: counter("pilot_xds_pushes", "Responses, by type.", &["type"])?,
@@ -137,6 +147,12 @@ impl Metrics {
             virtual_services: gauge("pilot_virt_services", "VirtualServices.")?,
             services: gauge("pilot_services", "Services.")?,
             uptime,
+            throttled_events: counter(
+                "pilot_namespace_throttle_events_total",
+                "Events held by the namespace throttle.",
+                &["namespace"],
+            )?,
+            throttle_active,
             inbound: counter("pilot_inbound_updates", "Changes that arrived.", &["type"])?,
             registry,
         })
@@ -275,6 +291,30 @@ impl Observer for Metrics {
     }
 }
 
+/// A namespace has series from its first held event until it has been quiet for a window.
+impl throttle::Observer<Arc<str>> for Metrics {
+    fn held(&mut self, namespace: &Arc<str>) {
+        self.throttled_events
+            .with_label_values(&[&**namespace])
+            .inc();
+    }
+
+    fn active(&mut self, namespace: &Arc<str>, active: bool) {
+        let gauge = self.throttle_active.with_label_values(&[&**namespace]);
+        gauge.set(i64::from(active));
+    }
+
+    fn forgotten(&mut self, namespace: &Arc<str>) {
+        // Either may be gone already.
+        self.throttled_events
+            .remove_label_values(&[&**namespace])
+            .ok();
+        self.throttle_active
+            .remove_label_values(&[&**namespace])
+            .ok();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,5 +329,24 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("istiod_uptime_seconds 3\n"), "{text}");
+    }
+
+    #[test]
+    fn series_of_a_throttled_namespace_go_when_it_is_forgotten() {
+        use throttle::Observer as _;
+        let mut metrics = Metrics::new().unwrap();
+        let shop: Arc<str> = "shop".into();
+        metrics.held(&shop);
+        metrics.held(&shop);
+        metrics.active(&shop, true);
+        let text = metrics.text(Duration::ZERO).unwrap();
+        for line in [
+            "pilot_namespace_throttle_events_total{namespace=\"shop\"} 2\n",
+            "pilot_namespace_throttle_active{namespace=\"shop\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        metrics.forgotten(&shop);
+        assert!(!metrics.text(Duration::ZERO).unwrap().contains("shop"));
     }
 }

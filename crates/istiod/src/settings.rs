@@ -1,6 +1,6 @@
 //! Settings: everything that the process reads from its environment, once.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use model::{Features, features::FeatureError};
 
@@ -47,6 +47,8 @@ pub struct Settings {
     pub namespace: String,
     /// Id of the primary cluster; `CLUSTER_ID`, `Kubernetes`.
     pub cluster: String,
+    /// The namespace throttle; `PILOT_ENABLE_NAMESPACE_THROTTLE`, `PILOT_NAMESPACE_THROTTLE_…`.
+    pub throttle: throttle::Settings<Arc<str>>,
     /// Flags that change what is generated.
     pub features: Features,
 }
@@ -70,27 +72,21 @@ impl Settings {
         };
         let debounce_after = reader.duration("PILOT_DEBOUNCE_AFTER", Duration::from_millis(100));
         let debounce_max = reader.duration("PILOT_DEBOUNCE_MAX", Duration::from_secs(10));
-        let debounce_endpoints = reader.parsed(
-            "PILOT_ENABLE_EDS_DEBOUNCE",
-            true,
-            "true or false",
-            |text| match text {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-                _ => None,
-            },
-        );
+        let debounce_endpoints = reader.flag("PILOT_ENABLE_EDS_DEBOUNCE", true);
         let push_throttle = reader.parsed("PILOT_PUSH_THROTTLE", 0, "a whole number", |text| {
             text.parse().ok()
         });
+        let namespace = text("POD_NAMESPACE", "istio-system");
+        let throttle = crate::throttling::read(&mut reader, &namespace);
         let settings = Self {
             debounce_after,
             debounce_max,
             debounce_endpoints,
             push_throttle,
             revision: text("REVISION", ""),
-            namespace: text("POD_NAMESPACE", "istio-system"),
+            namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
+            throttle,
             features,
         };
         if settings.debounce_max < settings.debounce_after {
@@ -108,13 +104,15 @@ impl Settings {
     }
 }
 
-struct Reader<'a, S> {
+/// Reads variables and collects what is wrong with them.
+pub(crate) struct Reader<'a, S> {
     source: &'a S,
     errors: &'a mut Vec<FeatureError>,
 }
 
 impl<S: Source> Reader<'_, S> {
-    fn parsed<T>(
+    /// Reads a variable; the default when it is not set, empty, or (which is noted) not `expected`.
+    pub(crate) fn parsed<T>(
         &mut self,
         variable: &'static str,
         default: T,
@@ -134,17 +132,42 @@ impl<S: Source> Reader<'_, S> {
         })
     }
 
+    /// Reads a flag, in the forms that Go reads.
+    pub(crate) fn flag(&mut self, variable: &'static str, default: bool) -> bool {
+        self.parsed(variable, default, "true or false", |text| match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            _ => None,
+        })
+    }
+
+    /// Reads a duration within `range`.
+    pub(crate) fn duration_in(
+        &mut self,
+        variable: &'static str,
+        default: Duration,
+        range: RangeInclusive<Duration>,
+        expected: &'static str,
+    ) -> Duration {
+        self.parsed(variable, default, expected, |text| {
+            duration(text).filter(|duration| range.contains(duration))
+        })
+    }
+
     fn duration(&mut self, variable: &'static str, default: Duration) -> Duration {
         self.parsed(
             variable,
             default,
             "a duration that is not negative, such as 100ms",
-            |text| {
-                let duration: model::api::Duration = text.parse().ok()?;
-                (!duration.is_negative()).then(|| duration.to_std())
-            },
+            duration,
         )
     }
+}
+
+/// Reads a duration that is not negative.
+fn duration(text: &str) -> Option<Duration> {
+    let duration: model::api::Duration = text.parse().ok()?;
+    (!duration.is_negative()).then(|| duration.to_std())
 }
 
 #[cfg(test)]

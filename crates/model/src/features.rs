@@ -124,8 +124,8 @@ features! {
     "PILOT_JWT_ENABLE_REMOTE_JWKS" remote_jwks: String = "istiod".to_owned();
     /// Ambient mode.
     "PILOT_ENABLE_AMBIENT" ambient: bool = false;
-    /// Sidecars may listen and send with HBONE.
-    "PILOT_ENABLE_SENDING_HBONE" sending_hbone: bool = false;
+    /// Proxies start HBONE tunnels; only in ambient mode.
+    "PILOT_ENABLE_SENDING_HBONE" sending_hbone: bool = true;
     /// Dual-stack listeners and endpoints.
     "ISTIO_DUAL_STACK" dual_stack: bool = false;
     /// Unhealthy endpoints are sent, marked as such.
@@ -220,6 +220,6 @@ features! {
     "PILOT_TRACE_SAMPLING" trace_sampling: Percentage = Percentage(1.0);
     /// Name tables list endpoints of headless services in other clusters.
     "ENABLE_MULTICLUSTER_HEADLESS" multicluster_headless: bool = true;
-    /// Sidecars end HBONE tunnels.
-    "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = false;
+    /// Sidecars end HBONE tunnels; only in ambient mode.
+    "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = true;
 }

@@ -449,6 +449,19 @@ impl ServiceEndpoints {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.shards.values().flat_map(|s| s.iter())
     }
+
+    /// Tells whether some endpoint that was fit for traffic here is gone from `newer`, or no longer fit.
+    pub fn lost_any(&self, newer: Option<&Self>) -> bool {
+        let fit = |e: &&Arc<Endpoint>| matches!(e.health, Health::Unknown | Health::Healthy);
+        let place = |e: &Arc<Endpoint>| (e.addresses.clone(), e.port);
+        let there: BTreeSet<_> = newer
+            .iter()
+            .flat_map(|n| n.iter())
+            .filter(fit)
+            .map(place)
+            .collect();
+        self.iter().filter(fit).any(|e| !there.contains(&place(e)))
+    }
 }
 
 /// A service port that a proxy's own workload serves; the input of its inbound listeners.

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 
-use crate::delivery::{Acked, Cargo, Composed, Delivery, Setting};
+use crate::delivery::{Acked, Cargo, Composed, Delivery, HeldBack, Setting};
 use crate::nonce::{Nonce, Nonces};
 use crate::observer::Protocol;
 use crate::registry::PushOrder;
-use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, Version, delta, sotw};
+use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, delta, sotw};
 
 /// How long removals of clusters wait for a client to acknowledge the listeners and routes that
 /// no longer use them. A client that never does must not keep dead clusters for ever.
@@ -33,7 +33,7 @@ pub(crate) struct Ads {
     /// Since when removals wait.
     waiting_since: Option<Instant>,
     /// What was rejected of types that are not asked for at present.
-    rejected: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Version>>,
+    rejected: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HeldBack>>,
 }
 
 /// What one stream may cost.
@@ -207,6 +207,14 @@ impl Ads {
             (verdict, Some(subscription)) => {
                 subscription.error = None;
                 reaction.acked = subscription.delivery.acknowledge(&nonce, now);
+                if let Ask::Sotw(ask) = &mut subscription.ask {
+                    match ask.take_doubted() {
+                        Interest::Everything => subscription.delivery.owe(),
+                        Interest::Named(names) => {
+                            subscription.delivery.send_again(names.iter().cloned());
+                        }
+                    }
+                }
                 match verdict {
                     Verdict::Forced => {
                         reaction.forced = true;

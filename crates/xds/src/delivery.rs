@@ -5,6 +5,8 @@
 //! version standing in for them, until their content changes. When the message names no resource,
 //! the suspects are tried in halves until the guilty one stands alone; everything else flows on.
 
+mod rejection;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +20,6 @@ use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, Version};
 /// Each costs a pointer to the set it completed. A client is not this far behind unless it never
 /// answers.
 const WAITING_RESPONSES: usize = 32;
-
-/// How many rejections in a row are answered by trying parts. Halving 200 000 suspects takes 18;
-/// a client that goes on rejecting after that would reject anything.
-const REJECTIONS_IN_A_ROW: u32 = 24;
 
 /// One type's traffic to one client.
 #[derive(Debug, Default)]
@@ -40,13 +38,21 @@ pub(crate) struct Delivery {
     /// Names to send although they are held.
     again: BTreeSet<Arc<str>>,
     /// Versions that are not sent again.
-    rejected: BTreeMap<Arc<str>, Version>,
+    rejected: BTreeMap<Arc<str>, HeldBack>,
     /// Suspects of a rejection that wait for their trial.
-    parked: VecDeque<Vec<(Arc<str>, Version)>>,
+    parked: VecDeque<BTreeMap<Arc<str>, HeldBack>>,
     /// Rejections since the last acknowledgement.
     rejections: u32,
     /// Whether a response is owed even if there is nothing to say.
     owed: bool,
+}
+
+/// A version that is not sent.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldBack {
+    pub(crate) version: Version,
+    /// The version that the client accepted, if it ever did.
+    instead: Option<Arc<Resource>>,
 }
 
 /// What responses can say, by protocol and type.
@@ -155,12 +161,12 @@ impl Delivery {
     }
 
     /// Returns what the client rejected.
-    pub(crate) fn into_rejected(self) -> BTreeMap<Arc<str>, Version> {
+    pub(crate) fn into_rejected(self) -> BTreeMap<Arc<str>, HeldBack> {
         self.rejected
     }
 
     /// Takes over what the client rejected when it had asked for the same type before.
-    pub(crate) fn remember(&mut self, rejected: BTreeMap<Arc<str>, Version>) {
+    pub(crate) fn remember(&mut self, rejected: BTreeMap<Arc<str>, HeldBack>) {
         self.rejected = rejected;
     }
 
@@ -190,7 +196,7 @@ impl Delivery {
     }
 
     /// Returns the versions that are held back.
-    pub(crate) fn rejected(&self) -> &BTreeMap<Arc<str>, Version> {
+    pub(crate) fn rejected(&self) -> &BTreeMap<Arc<str>, HeldBack> {
         &self.rejected
     }
 
@@ -226,53 +232,6 @@ impl Delivery {
         }
     }
 
-    /// Returns what stands for `target` while some versions are held back.
-    fn effective(&self, target: &Arc<ResourceSet>) -> Arc<ResourceSet> {
-        if self.rejected.is_empty() && self.parked.is_empty() {
-            return Arc::clone(target);
-        }
-        target.revise(|resource| {
-            let name = resource.name();
-            if !self.is_held_back(resource) {
-                Some(Arc::clone(resource))
-            } else if self.form == Form::Whole {
-                self.good.get(name).cloned()
-            } else {
-                // Nothing is said about it.
-                self.held.get(name).cloned()
-            }
-        })
-    }
-
-    /// Returns whether this version was rejected, or waits for its trial.
-    fn is_held_back(&self, resource: &Resource) -> bool {
-        let (name, version) = (resource.name(), resource.version());
-        self.rejected.get(name) == Some(&version)
-            || self
-                .parked
-                .iter()
-                .flatten()
-                .any(|(n, v)| n == name && *v == version)
-    }
-
-    /// Returns `goal`, and below it what the client holds and the target no longer has.
-    fn kept_under(&self, goal: &ResourceSet, target: &ResourceSet) -> Arc<ResourceSet> {
-        let kept = self
-            .held
-            .iter()
-            .filter(|r| target.get(r.name()).is_none())
-            .filter_map(|r| {
-                let said = self.form == Form::Whole;
-                let kept = if said && self.is_held_back(r) {
-                    self.good.get(r.name())?
-                } else {
-                    r
-                };
-                (!said || kept.is_complete()).then_some(kept)
-            });
-        Arc::new(goal.iter().chain(kept).cloned().collect())
-    }
-
     /// Returns whether [`compose`](Self::compose) may have something to say.
     pub(crate) fn has_news(&self, target: &Arc<ResourceSet>) -> bool {
         self.owed
@@ -299,8 +258,8 @@ impl Delivery {
             }
         };
         self.rejected
-            .retain(|name, version| match setting.target.get(name) {
-                Some(resource) => resource.version() == *version,
+            .retain(|name, held_back| match setting.target.get(name) {
+                Some(resource) => resource.version() == held_back.version,
                 // It may be asked for again.
                 None => !setting.interest.wants(name),
             });
@@ -346,7 +305,7 @@ impl Delivery {
             let answer = goal
                 .find(name)
                 .filter(|_| setting.target.find(name).is_some());
-            let resource = answer.filter(|resource| !self.is_held_back(resource))?;
+            let resource = answer.filter(|resource| self.held_back(resource).is_none())?;
             let new = diff.upserts_name(resource.name());
             (!new).then(|| Arc::clone(resource))
         });
@@ -415,13 +374,7 @@ impl Delivery {
         let index = self.waiting.iter().position(|sent| sent.nonce == *nonce)?;
         // Answers come in order: the responses before this one were read as well.
         let sent = self.waiting.drain(..=index).next_back()?;
-        let accepted = |(name, version): (&Arc<str>, &mut Version)| {
-            sent.set
-                .get(name)
-                .is_some_and(|resource| resource.version() == *version)
-        };
-        self.rejected
-            .retain(|name, version| !accepted((name, version)));
+        self.take_as_good(&sent.set);
         self.good = sent.set;
         self.acked = Some(sent.nonce);
         self.rejections = 0;
@@ -430,153 +383,5 @@ impl Delivery {
             root: sent.root,
             after: now.saturating_duration_since(sent.at),
         })
-    }
-
-    /// Takes in a rejection and returns the resources that are held back because of it: none while
-    /// the cause is still being looked for. `None` when no such response waits.
-    pub(crate) fn reject(
-        &mut self,
-        nonce: &Nonce,
-        message: &str,
-        interest: &Interest,
-    ) -> Option<Vec<Arc<Resource>>> {
-        let index = self.waiting.iter().position(|sent| sent.nonce == *nonce)?;
-        let sent = self.waiting.drain(..=index).next_back()?;
-        let tainted = sent.whole && sent.tainted;
-        for later in &mut self.waiting {
-            later.tainted |= !tainted;
-        }
-        // What was accepted before is not at fault now.
-        let unproved = |r: &&Arc<Resource>| self.good.get(r.name()) != Some(*r);
-        let suspects: Vec<Arc<Resource>> = if sent.whole {
-            sent.set.iter().filter(unproved).cloned().collect()
-        } else {
-            sent.cargo.upserts().filter(unproved).cloned().collect()
-        };
-        if suspects.is_empty() {
-            // Nothing in it could be held back; saying it again would only be rejected again.
-            return Some(Vec::new());
-        }
-        let named: Vec<Arc<Resource>> = suspects
-            .iter()
-            .filter(|r| mentions(message, r.name()))
-            .cloned()
-            .collect();
-        let culprits = if !named.is_empty() {
-            named
-        } else if tainted {
-            Vec::new()
-        } else {
-            self.rejections = self.rejections.saturating_add(1);
-            if suspects.len() == 1 || self.rejections > REJECTIONS_IN_A_ROW {
-                suspects.clone()
-            } else {
-                let half = suspects.iter().skip(suspects.len() / 2);
-                self.parked
-                    .push_front(half.map(|r| (Arc::clone(r.name()), r.version())).collect());
-                Vec::new()
-            }
-        };
-        for culprit in &culprits {
-            self.rejected
-                .insert(Arc::clone(culprit.name()), culprit.version());
-        }
-        self.take_back(&sent, &suspects, interest);
-        // What a client has from an earlier stream goes with the first response that it accepts.
-        self.owed |= self.form == Form::Whole && self.acked.is_none();
-        Some(culprits)
-    }
-
-    /// Takes back the belief that the client holds what it rejected, unless it was sent more of
-    /// the same since.
-    ///
-    /// It has its last good version of what is held back. Of the rest it may have either version:
-    /// Envoy applies what is fine in a response that it rejects.
-    fn take_back(&mut self, sent: &Sent, suspects: &[Arc<Resource>], interest: &Interest) {
-        // Also what it had before: it was sent again because the client waits for it.
-        let carried = suspects
-            .iter()
-            .chain(sent.cargo.upserts())
-            .map(|r| r.name());
-        let mut names: BTreeSet<Arc<str>> = carried.chain(&sent.cargo.removed).cloned().collect();
-        let believed = |name: &Arc<str>| {
-            if self.rejected.contains_key(name) {
-                self.good.get(name).cloned()
-            } else {
-                Some(Arc::new(Resource::stated(
-                    Arc::clone(name),
-                    Version::UNKNOWN,
-                )))
-            }
-        };
-        let revise = |set: &ResourceSet, names: &BTreeSet<Arc<str>>| {
-            let kept = set.iter().filter(|r| !names.contains(r.name())).cloned();
-            Arc::new(
-                names
-                    .iter()
-                    .filter_map(believed)
-                    .chain(kept)
-                    .collect::<ResourceSet>(),
-            )
-        };
-        if !sent.whole {
-            for later in &mut self.waiting {
-                for resource in later.cargo.upserts() {
-                    names.remove(resource.name());
-                }
-                for name in &later.cargo.removed {
-                    names.remove(name);
-                }
-                later.set = revise(&later.set, &names);
-            }
-            names.retain(|name| interest.wants(name));
-            self.held = revise(&self.held, &names);
-        } else if self.waiting.is_empty() {
-            // A later response would state everything anew.
-            self.held = revise(&self.good, &names);
-        }
-    }
-}
-
-/// Returns whether an error message speaks of this name, as a word of its own.
-fn mentions(message: &str, name: &str) -> bool {
-    if name.is_empty() {
-        return false;
-    }
-    message.match_indices(name).any(|(at, _)| {
-        let before = message.get(..at).and_then(|text| text.chars().next_back());
-        let mut after = message.get(at + name.len()..).unwrap_or_default().chars();
-        let ends = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || ")]}'\"`,;".contains(c));
-        let starts = before.is_none_or(|c| c.is_whitespace() || "([{'\"`,;=".contains(c));
-        starts
-            && match after.next() {
-                Some('.' | ':') => ends(after.next()),
-                other => ends(other),
-            }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check_mentions(message: &str, name: &str, expected: bool) {
-        assert_eq!(mentions(message, name), expected, "{name:?} in {message:?}");
-    }
-
-    #[test]
-    fn a_message_blames_whole_names_only() {
-        let message =
-            "Error adding/updating cluster(s) outbound|80||a.b: no such host, 'x y': bad.";
-        check_mentions(message, "outbound|80||a.b", true);
-        check_mentions(message, "outbound|80||a", false);
-        check_mentions(message, "a.b", false);
-        check_mentions(message, "x y", true);
-        check_mentions(message, "bad", true);
-        check_mentions(message, "cluster", false);
-        check_mentions(message, "", false);
-        check_mentions("0.0.0.0_80: rejected", "0.0.0.0_80", true);
-        check_mentions("10.0.0.0_80: rejected", "0.0.0.0_80", false);
     }
 }

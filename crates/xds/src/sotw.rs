@@ -21,6 +21,8 @@ pub(crate) struct Ask {
     /// Whether the next acknowledgement must be answered all the same, because clusters that wait
     /// for it were sent on a stream that never saw a request for them.
     pub(crate) always_respond: bool,
+    /// What an outdated request left out: the client may have dropped it meanwhile.
+    doubted: Interest,
 }
 
 /// What a request means.
@@ -63,6 +65,7 @@ impl Ask {
             names,
             everything,
             always_respond: false,
+            doubted: Interest::Named(Names::default()),
         }
     }
 
@@ -72,6 +75,21 @@ impl Ask {
             Interest::Everything
         } else {
             Interest::Named(self.names.clone())
+        }
+    }
+
+    /// Returns what is asked for and what the client may have dropped while it was not heard: what
+    /// it dropped and asked for again looks as if nothing had happened.
+    pub(crate) fn take_doubted(&mut self) -> Interest {
+        let nothing = Interest::Named(Names::default());
+        match std::mem::replace(&mut self.doubted, nothing) {
+            Interest::Everything => self.interest(),
+            Interest::Named(doubted) => Interest::named(
+                doubted
+                    .iter()
+                    .filter(|name| self.names.contains(name))
+                    .cloned(),
+            ),
         }
     }
 
@@ -110,12 +128,21 @@ pub(crate) fn classify(
     // Before the first response of this stream every nonce is from an earlier one. Istio's server
     // calls it stale and loses the names; a client that got no response never repeats them.
     if sent.is_some_and(|sent| *sent.0 != request.response_nonce) {
+        ask.doubted = if ask.everything && !new.everything {
+            Interest::Everything
+        } else if let Interest::Named(doubted) = &ask.doubted {
+            let left_out = ask.names.difference(&new.names);
+            Interest::Named(doubted.iter().chain(left_out.iter()).cloned().collect())
+        } else {
+            Interest::Everything
+        };
         return Verdict::Stale;
     }
-    let old = std::mem::replace(ask, new);
+    let mut old = std::mem::replace(ask, new);
+    std::mem::swap(&mut ask.doubted, &mut old.doubted);
     if old.always_respond {
         Verdict::Forced
-    } else if old == *ask {
+    } else if old.names == ask.names && old.everything == ask.everything {
         Verdict::Ack
     } else if !facts.wildcard && ask.names.is_subset(&old.names) {
         Verdict::Shrunk
@@ -260,6 +287,17 @@ mod tests {
             &["a"],
         );
         check(CDS, Some(&[]), &request(&[], "n0"), &Verdict::Stale, &[]);
+    }
+
+    #[test]
+    fn what_a_stale_request_left_out_is_sent_again_when_it_is_asked_for() {
+        let mut stored = ask(&EDS, &["a", "b"]);
+        let sent = Nonce("n1".into());
+        for (names, nonce) in [(&["a"][..], "n0"), (&["a", "b"], "n0"), (&["a", "b"], "n1")] {
+            classify(Some(&mut stored), Some(&sent), &EDS, &request(names, nonce));
+        }
+        assert_eq!(stored.take_doubted(), Interest::named(["b"]));
+        assert_eq!(stored.take_doubted(), Interest::Named(Names::default()));
     }
 
     #[test]

@@ -529,7 +529,7 @@ impl<W: World> Stream<'_, W> {
                 held_back: delivery
                     .rejected()
                     .iter()
-                    .map(|(n, v)| (Arc::clone(n), *v))
+                    .map(|(name, held_back)| (Arc::clone(name), held_back.version))
                     .collect(),
             }
         };

@@ -93,7 +93,7 @@ pub(crate) fn listens(ctx: &Context<'_>) -> bool {
 /// Tells whether the proxy starts tunnels.
 pub(crate) fn sends(ctx: &Context<'_>) -> bool {
     let features = ctx.features();
-    features.ambient && features.sending_hbone && !ctx.metadata().disable_hbone_send
+    features.ambient && features.sending_hbone
 }
 
 /// Builds the listener that ends tunnels.

@@ -261,17 +261,15 @@ pub(crate) fn endpoints(
     entries: &BTreeSet<Arc<str>>,
     inputs: Inputs<'_>,
 ) -> Vec<ServiceInstance> {
-    let mut found: Vec<(&Arc<Config<ServiceEntry>>, &Vec<Arc<Service>>)> = entries
+    let mut found: Vec<(&Config<ServiceEntry>, &[Arc<Service>])> = entries
         .iter()
         .filter_map(|name| {
             let key = NamespacedName {
                 namespace: namespace.clone(),
                 name: name.clone(),
             };
-            Some((
-                inputs.entries.get(&key)?,
-                &inputs.derived.get(&key)?.services,
-            ))
+            let entry: &Config<ServiceEntry> = inputs.entries.get(&key)?;
+            Some((entry, inputs.derived.get(&key)?.services.as_slice()))
         })
         .collect();
     found.sort_by(|(a, _), (b, _)| {
@@ -393,16 +391,15 @@ fn endpoint(
     settings: &Settings,
 ) -> Endpoint {
     let stated = workload.addresses.first();
-    let (addresses, number) = match stated.and_then(|a| unix_path(a)) {
-        Some(path) => (vec![path.into()], 0),
-        None => {
-            let mapped = workload.ports.get(&spec.name).copied().filter(|p| *p != 0);
-            let target = u16::try_from(spec.target_port).ok().filter(|p| *p != 0);
-            (
-                stated.cloned().into_iter().collect(),
-                mapped.or(target).unwrap_or(port.port),
-            )
-        }
+    let (addresses, number) = if let Some(path) = stated.and_then(|a| unix_path(a)) {
+        (vec![path.into()], 0)
+    } else {
+        let mapped = workload.ports.get(&spec.name).copied().filter(|p| *p != 0);
+        let target = u16::try_from(spec.target_port).ok().filter(|p| *p != 0);
+        (
+            stated.cloned().into_iter().collect(),
+            mapped.or(target).unwrap_or(port.port),
+        )
     };
     let mut endpoint = workload.endpoint(addresses, number, port.name.clone(), settings);
     endpoint.legacy_port_key = port.port;

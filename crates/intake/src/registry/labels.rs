@@ -4,7 +4,10 @@
 //! values of those label keys that lead some selector. So a selector finds its workloads, and a
 //! workload its selectors, at a cost that follows the number of candidates, not the mesh.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use model::Labels;
 use rustc_hash::FxHashMap;
@@ -95,7 +98,7 @@ pub(crate) struct LabelIndex {
 #[derive(Default, Debug)]
 struct Workloads {
     all: Names,
-    by_key: FxHashMap<String, FxHashMap<String, Names>>,
+    by_key: BTreeMap<String, FxHashMap<String, Names>>,
 }
 
 impl LabelIndex {

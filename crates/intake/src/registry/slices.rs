@@ -42,6 +42,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 /// Facts of a Service that its endpoints depend on.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct ServiceFacts {
     known: bool,
     drains: bool,

@@ -226,6 +226,27 @@ endpoints:
 }
 
 #[test]
+fn a_lost_endpoint_is_told_apart_from_a_new_one() {
+    let unready = slice("web", &[("10.1.0.1", ""), ("10.1.0.3", "")]).replace(
+        "[10.1.0.3], conditions: {ready: true}",
+        "[10.1.0.3], conditions: {ready: false}",
+    );
+    let mut intake = intake(&[WEB, &slice("web", &[("10.1.0.1", "")])].concat());
+    let key = || ServiceKey::new("shop", "web.shop.svc.cluster.local");
+    for (slice, lost) in [
+        (slice("web", &[("10.1.0.1", ""), ("10.1.0.2", "")]), false),
+        (slice("web", &[("10.1.0.1", ""), ("10.1.0.3", "")]), true),
+        (unready, true),
+        (slice("web", &[("10.1.0.1", ""), ("10.1.0.3", "")]), false),
+        (slice("web", &[]), true),
+    ] {
+        let request = apply(&mut intake, &slice);
+        assert!(request.endpoints.contains(&key()), "{slice}");
+        assert_eq!(request.removals.contains(&key()), lost, "{slice}");
+    }
+}
+
+#[test]
 fn a_reused_address_belongs_to_the_younger_pod() {
     let young = "
 ---
@@ -291,10 +312,10 @@ status: {phase: Running, podIP: 10.1.0.7, conditions: [{type: Ready, status: 'Tr
     assert_eq!(
         lines(&state, key),
         [
-            "10.1.0.7:8080 http Healthy p",
-            "10.1.0.7:9090 admin Healthy p",
-            "2.2.2.2:7000 http Healthy vm",
-            "2.2.2.2:9090 admin Healthy vm"
+            "10.1.0.7:8080 http Unknown p",
+            "10.1.0.7:9090 admin Unknown p",
+            "2.2.2.2:7000 http Unknown vm",
+            "2.2.2.2:9090 admin Unknown vm"
         ]
     );
     let vm = endpoints(&state, key)[2];

@@ -39,7 +39,7 @@ impl LegacyAddresses {
         for slot in slots {
             number += 1;
             let Some(key) = slot else { continue };
-            if number % 255 == 0 {
+            if number.is_multiple_of(255) {
                 number += 1;
             }
             let (high, low) = (number / 255, number % 255);

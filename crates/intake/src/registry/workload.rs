@@ -24,6 +24,7 @@ const UNIX_PREFIX: &str = "unix://";
 
 /// Everything an endpoint takes from the workload behind it.
 #[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct Workload {
     /// Addresses, the first one first. Of a WorkloadEntry the one it states, even an empty one.
     pub(crate) addresses: Vec<Arc<str>>,

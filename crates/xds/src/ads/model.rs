@@ -235,6 +235,9 @@ impl Run {
             // Before the first response a further request reads as one more first request.
             for name in NAMES {
                 self.excuse(kind, name);
+                if kind == CDS {
+                    self.excuse(EDS, name);
+                }
             }
         }
         if self.protocol == Protocol::Sotw && !facts.wildcard && self.types[kind].names.is_empty() {
@@ -330,8 +333,8 @@ impl Run {
                 assert_ne!(blocked, Some(&sent.version()), "{sent:?} was rejected");
             }
             if kind == CDS {
-                self.clusters
-                    .extend(carried(response).map(|r| Arc::clone(r.name())));
+                let fine = carried(response).filter(|r| r.body()[1] != POISON);
+                self.clusters.extend(fine.map(|r| Arc::clone(r.name())));
                 for name in removed(response) {
                     self.clusters.remove(name);
                 }

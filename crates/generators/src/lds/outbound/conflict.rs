@@ -155,3 +155,142 @@ impl MatchKey {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lds::outbound::plan::{ChainContent, HttpPlan, TcpPlan};
+
+    /// Plans what one port of `protocol` on the wildcard brings.
+    fn arrival(protocol: Protocol, sni: Option<&str>) -> Arrival {
+        let chain = |matching, content| ChainPlan {
+            matching,
+            config: None,
+            content,
+        };
+        let mut chains = Vec::new();
+        let class = PortClass::of(protocol);
+        if class != PortClass::Http {
+            let sni_hosts = sni.map(str::to_owned).into_iter().collect();
+            let matching = ChainMatch {
+                sni_hosts,
+                ..ChainMatch::default()
+            };
+            chains.push(chain(
+                matching,
+                ChainContent::Tcp(TcpPlan::to_cluster("c", None)),
+            ));
+        }
+        let tcp_chains = chains.len();
+        if class != PortClass::Tcp {
+            let matching = ChainMatch {
+                plain_http: true,
+                ..ChainMatch::default()
+            };
+            chains.push(chain(matching, ChainContent::Http(HttpPlan::default())));
+        }
+        let plan = ListenerPlan {
+            port: 80,
+            port_protocol: protocol,
+            binds: vec!["0.0.0.0".into()],
+            bound: false,
+            chains,
+            protocol: if class == PortClass::Http {
+                Protocol::Unsupported
+            } else {
+                protocol
+            },
+            sources: BTreeSet::new(),
+        };
+        Arrival {
+            plan,
+            tcp_chains,
+            protocol,
+        }
+    }
+
+    /// Lets ports arrive in order; `expected` shows each chain that is left.
+    #[track_caller]
+    fn check(ports: &[(Protocol, Option<&str>)], expected: &[&str], dropped: usize) {
+        let mut arrivals = ports.iter().map(|(protocol, sni)| arrival(*protocol, *sni));
+        let mut current = arrivals.next().expect("a first port").plan;
+        let lost: usize = arrivals.map(|next| resolve(&mut current, next)).sum();
+        let shown: Vec<String> = current
+            .chains
+            .iter()
+            .map(|chain| match &chain.content {
+                ChainContent::Http(_) => "http".to_owned(),
+                ChainContent::Tcp(_) => format!("tcp {}", chain.matching.sni_hosts.join(",")),
+            })
+            .collect();
+        assert_eq!(shown, expected);
+        assert_eq!(lost, dropped);
+    }
+
+    #[test]
+    fn http_is_served_once() {
+        check(
+            &[(Protocol::Http, None), (Protocol::Grpc, None)],
+            &["http"],
+            0,
+        );
+    }
+
+    #[test]
+    fn http_and_tcp_share_a_port_in_either_order() {
+        check(
+            &[(Protocol::Http, None), (Protocol::Tcp, None)],
+            &["http", "tcp "],
+            0,
+        );
+        check(
+            &[(Protocol::Tcp, None), (Protocol::Http, None)],
+            &["tcp ", "http"],
+            0,
+        );
+    }
+
+    #[test]
+    fn the_younger_of_two_equal_chains_is_dropped() {
+        check(
+            &[(Protocol::Tcp, None), (Protocol::Tcp, None)],
+            &["tcp "],
+            1,
+        );
+        let tls = [
+            (Protocol::Tls, Some("a")),
+            (Protocol::Tls, Some("b")),
+            (Protocol::Tls, Some("a")),
+        ];
+        check(&tls, &["tcp a", "tcp b"], 1);
+        check(
+            &[(Protocol::Unsupported, None), (Protocol::Unsupported, None)],
+            &["tcp ", "http"],
+            1,
+        );
+    }
+
+    #[test]
+    fn protocols_in_which_the_server_speaks_first_share_with_none() {
+        check(
+            &[(Protocol::MySql, None), (Protocol::Http, None)],
+            &["tcp "],
+            0,
+        );
+        check(
+            &[(Protocol::Http, None), (Protocol::Mongo, None)],
+            &["http"],
+            0,
+        );
+    }
+
+    #[test]
+    fn ranges_are_compared_without_host_bits() {
+        let mut first = arrival(Protocol::Tcp, None).plan;
+        let mut second = arrival(Protocol::Tcp, None);
+        first.chains[0].matching.cidrs = vec!["10.1.2.3/8".into()];
+        second.plan.chains[0].matching.cidrs = vec!["10.9.9.9/8".into(), "0.0.0.0/0".into()];
+        assert_eq!(resolve(&mut first, second), 1);
+        assert_eq!(first.chains.len(), 1);
+    }
+}

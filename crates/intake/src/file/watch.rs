@@ -1,0 +1,87 @@
+//! The driver of the file source: the system's notices in, batches of changes out.
+
+use std::time::Duration;
+
+use notify::{RecursiveMode, Watcher};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{FileError, FileSource, Report};
+use crate::intake::Change;
+
+/// Quiet time after the last notice before files are read: writers have finished by then.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// Most quiet times waited for while notices keep coming.
+const MAX_ROUNDS: u32 = 20;
+
+/// What one look at the disk brought.
+#[derive(Debug)]
+pub struct Batch {
+    /// What changed.
+    pub changes: Vec<Change>,
+    /// What is loaded now.
+    pub report: Report,
+}
+
+impl FileSource {
+    /// Starts watching; the returned future sends a batch for every change on disk until the receiver
+    /// is dropped. What changed since the last [`FileSource::refresh`] is sent at once.
+    ///
+    /// # Errors
+    /// [`FileError::Watch`] when the system cannot watch the paths.
+    pub fn watch(
+        self,
+        batches: mpsc::Sender<Batch>,
+    ) -> Result<impl Future<Output = ()> + Send, FileError> {
+        // One waiting notice is enough: each look at the disk sees everything before it.
+        let (notices, mut noticed) = mpsc::channel(1);
+        let mut watcher =
+            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+                if event
+                    .as_ref()
+                    .map_or(true, |e| !matches!(e.kind, notify::EventKind::Access(_)))
+                {
+                    // Full means that a notice waits already.
+                    let _ = notices.try_send(());
+                }
+            })?;
+        for (path, whole) in self.watched() {
+            let mode = if whole {
+                RecursiveMode::Recursive
+            } else {
+                RecursiveMode::NonRecursive
+            };
+            watcher.watch(&path, mode)?;
+        }
+        Ok(async move {
+            let _watcher = watcher;
+            let mut source = self;
+            loop {
+                let look = tokio::task::spawn_blocking(move || {
+                    let before = source.report();
+                    let changes = source.refresh();
+                    let report = source.report();
+                    (source, changes, (report != before).then_some(report))
+                });
+                let Ok((returned, changes, report)) = look.await else {
+                    return;
+                };
+                source = returned;
+                if !changes.is_empty() || report.is_some() {
+                    let report = report.unwrap_or_else(|| source.report());
+                    if batches.send(Batch { changes, report }).await.is_err() {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    notice = noticed.recv() => if notice.is_none() { return },
+                    () = batches.closed() => return,
+                }
+                let mut rounds = 0;
+                while rounds < MAX_ROUNDS && timeout(QUIET, noticed.recv()).await.is_ok() {
+                    rounds += 1;
+                }
+            }
+        })
+    }
+}
