@@ -23,6 +23,10 @@ pub struct Capabilities {
     pub alpn: bool,
     /// Istio's metrics.
     pub stats: bool,
+    /// An agent beside the proxy serves its certificates. Istio's agent starts Istio's build, so one
+    /// that has no extension of Istio's is not taken to have an agent: it may wait for certificates
+    /// only as long as it can do without them.
+    pub agent: bool,
 }
 
 impl Capabilities {
@@ -32,6 +36,7 @@ impl Capabilities {
         peer_metadata: true,
         alpn: true,
         stats: true,
+        agent: true,
     };
 
     /// What `proxy` has.
@@ -42,7 +47,7 @@ impl Capabilities {
     /// Names are those of Envoy's registered factories; builds differ in the spelling of some.
     fn stated(extensions: &BTreeSet<String>) -> Self {
         let has = |names: &[&str]| names.iter().any(|name| extensions.contains(*name));
-        Self {
+        let mut stated = Self {
             metadata_exchange: has(&[
                 "istio.metadata_exchange",
                 "envoy.filters.network.metadata_exchange",
@@ -51,7 +56,11 @@ impl Capabilities {
             peer_metadata: has(&["envoy.filters.http.peer_metadata", "istio.peer_metadata"]),
             alpn: has(&["istio.alpn", "istio_alpn"]),
             stats: has(&["istio.stats", "envoy.filters.http.istio_stats"]),
-        }
+            agent: false,
+        };
+        stated.agent =
+            stated.metadata_exchange || stated.peer_metadata || stated.alpn || stated.stats;
+        stated
     }
 }
 
@@ -68,7 +77,8 @@ mod tests {
                 metadata_exchange: false,
                 peer_metadata: false,
                 alpn: false,
-                stats: false
+                stats: false,
+                agent: false,
             }
         );
         let istio = [

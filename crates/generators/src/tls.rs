@@ -14,12 +14,21 @@ use envoy_types::pb::{
     google::protobuf::Duration,
 };
 
+use crate::capabilities::Capabilities;
+
 /// Name of the transport socket that speaks TLS.
 pub const TLS_SOCKET: &str = "envoy.transport_sockets.tls";
 /// Secret of the workload's own certificate.
 pub const WORKLOAD_CERTIFICATE: &str = "default";
 /// Secret of the certificates that verify peers of the mesh.
 pub const WORKLOAD_ROOT: &str = "ROOTCA";
+/// The cluster of the agent's secret service.
+const AGENT: &str = "sds-grpc";
+/// How long a proxy that may have no agent waits for its certificates.
+const WITHOUT_AGENT: Duration = Duration {
+    seconds: 1,
+    nanos: 0,
+};
 /// Cipher suites that FIPS and post-quantum policies allow.
 const STRONG_CIPHERS: [&str; 4] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -46,32 +55,41 @@ pub fn ads_without_timeout() -> ConfigSource {
 }
 
 /// A secret that the proxy's agent holds: [`WORKLOAD_CERTIFICATE`] or [`WORKLOAD_ROOT`].
-pub fn workload_secret(name: &str) -> SdsSecretConfig {
-    let mut source = grpc_source("sds-grpc");
-    source.initial_fetch_timeout = Some(Duration::default());
+///
+/// What needs it waits for the agent as long as it takes, if there is one. Otherwise it goes into
+/// service after a second: without certificates, but beside plaintext that needs none.
+pub fn workload_secret(name: &str, capabilities: Capabilities) -> SdsSecretConfig {
+    let mut source = grpc_source(AGENT);
+    source.initial_fetch_timeout = Some(if capabilities.agent {
+        Duration::default()
+    } else {
+        WITHOUT_AGENT
+    });
     secret(name, source)
 }
 
 /// A secret in files, which the agent reads, or the file credential service when the node's metadata
 /// `file-credential` says that there is one.
-pub fn file_secret(name: &str, file_credential: bool) -> SdsSecretConfig {
-    secret(
-        name,
-        grpc_source(if file_credential {
-            "sds-files-grpc"
-        } else {
-            "sds-grpc"
-        }),
-    )
+pub fn file_secret(
+    name: &str,
+    file_credential: bool,
+    capabilities: Capabilities,
+) -> SdsSecretConfig {
+    if file_credential {
+        return secret(name, grpc_source("sds-files-grpc"));
+    }
+    let mut source = grpc_source(AGENT);
+    source.initial_fetch_timeout = (!capabilities.agent).then_some(WITHOUT_AGENT);
+    secret(name, source)
 }
 
 /// The secret that a `credentialName` stands for.
 ///
 /// `socket` tells whether the proxy has the credential socket, which serves `sds://` names.
-pub fn credential_secret(name: &str, socket: bool) -> SdsSecretConfig {
+pub fn credential_secret(name: &str, socket: bool, capabilities: Capabilities) -> SdsSecretConfig {
     match name {
-        "builtin://" => return workload_secret(WORKLOAD_CERTIFICATE),
-        "builtin://-cacert" => return workload_secret(WORKLOAD_ROOT),
+        "builtin://" => return workload_secret(WORKLOAD_CERTIFICATE, capabilities),
+        "builtin://-cacert" => return workload_secret(WORKLOAD_ROOT, capabilities),
         _ => {}
     }
     if name.starts_with("invalid://") {
@@ -193,49 +211,49 @@ mod tests {
     #[test]
     fn secrets_by_name() {
         check(
-            &credential_secret("builtin://", false),
+            &credential_secret("builtin://", false, Capabilities::ISTIO),
             "default",
             "sds-grpc",
             true,
         );
         check(
-            &credential_secret("builtin://-cacert", false),
+            &credential_secret("builtin://-cacert", false, Capabilities::ISTIO),
             "ROOTCA",
             "sds-grpc",
             true,
         );
         check(
-            &credential_secret("invalid://x", false),
+            &credential_secret("invalid://x", false, Capabilities::ISTIO),
             "invalid://",
             "ads",
             false,
         );
         check(
-            &credential_secret("configmap://a/b", false),
+            &credential_secret("configmap://a/b", false, Capabilities::ISTIO),
             "configmap://a/b",
             "ads",
             false,
         );
         check(
-            &credential_secret("x", false),
+            &credential_secret("x", false, Capabilities::ISTIO),
             "kubernetes://x",
             "ads",
             false,
         );
         check(
-            &credential_secret("sds://x", true),
+            &credential_secret("sds://x", true, Capabilities::ISTIO),
             "sds://x",
             "sds-external",
             false,
         );
         check(
-            &credential_secret("sds://x", false),
+            &credential_secret("sds://x", false, Capabilities::ISTIO),
             "kubernetes://x",
             "ads",
             false,
         );
         check(
-            &file_secret("file-root:system", true),
+            &file_secret("file-root:system", true, Capabilities::ISTIO),
             "file-root:system",
             "sds-files-grpc",
             false,

@@ -83,8 +83,11 @@ impl Parts {
                 }),
             ),
             eds_source: tls::ads_without_timeout(),
-            workload_certificate: tls::workload_secret(tls::WORKLOAD_CERTIFICATE),
-            workload_root: tls::workload_secret(tls::WORKLOAD_ROOT),
+            workload_certificate: tls::workload_secret(
+                tls::WORKLOAD_CERTIFICATE,
+                facts.capabilities,
+            ),
+            workload_root: tls::workload_secret(tls::WORKLOAD_ROOT, facts.capabilities),
             mutual_parameters,
             plaintext_match: TransportSocketMatch {
                 name: "tlsMode-disabled".to_owned(),

@@ -316,7 +316,9 @@ impl<'a> Effective<'a> {
         };
         let mut validation = exact_names(&names);
         if by_credential {
-            let secret = |name: &str| tls::credential_secret(name, client.credential_socket);
+            let secret = |name: &str| {
+                tls::credential_secret(name, client.credential_socket, client.capabilities)
+            };
             if mutual {
                 context.tls_certificate_sds_secret_configs = vec![secret(self.credential)];
             }
@@ -326,7 +328,8 @@ impl<'a> Effective<'a> {
             }
             return Some(socket(context, self.sni.to_owned()));
         }
-        let secret = |name: &str| tls::file_secret(name, client.file_credential);
+        let secret =
+            |name: &str| tls::file_secret(name, client.file_credential, client.capabilities);
         if mutual {
             if self.certificate.is_empty() || self.key.is_empty() {
                 tracing::warn!(

@@ -196,6 +196,7 @@ fn failed_status() -> AccessLogFilter {
 }
 
 fn socket(ctx: &Context<'_>) -> envoy_types::pb::envoy::config::core::v3::TransportSocket {
+    let capabilities = Capabilities::of(ctx.proxy());
     let names = if ctx.features().skip_validate_trust_domain {
         Vec::new()
     } else {
@@ -217,7 +218,10 @@ fn socket(ctx: &Context<'_>) -> envoy_types::pb::envoy::config::core::v3::Transp
     };
     let combined = CombinedCertificateValidationContext {
         default_validation_context: Some(validation),
-        validation_context_sds_secret_config: Some(tls::workload_secret(tls::WORKLOAD_ROOT)),
+        validation_context_sds_secret_config: Some(tls::workload_secret(
+            tls::WORKLOAD_ROOT,
+            capabilities,
+        )),
         ..CombinedCertificateValidationContext::default()
     };
     let context = DownstreamTlsContext {
@@ -230,6 +234,7 @@ fn socket(ctx: &Context<'_>) -> envoy_types::pb::envoy::config::core::v3::Transp
             }),
             tls_certificate_sds_secret_configs: vec![tls::workload_secret(
                 tls::WORKLOAD_CERTIFICATE,
+                capabilities,
             )],
             alpn_protocols: vec!["h2".to_owned()],
             validation_context_type: Some(ValidationContextType::CombinedValidationContext(

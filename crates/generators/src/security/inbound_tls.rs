@@ -20,6 +20,7 @@ use model::{
 };
 
 use crate::{
+    capabilities::Capabilities,
     convert,
     tls::{self, Compliance},
 };
@@ -140,17 +141,22 @@ impl Secrets {
     pub(super) fn of(proxy: &Proxy) -> Self {
         let metadata = &proxy.metadata;
         let service = file_credential(proxy);
+        let capabilities = Capabilities::of(proxy);
         let (chain, key) = (&metadata.tls_server_cert_chain, &metadata.tls_server_key);
         Self {
             certificate: if chain.is_empty() || key.is_empty() {
-                tls::workload_secret(tls::WORKLOAD_CERTIFICATE)
+                tls::workload_secret(tls::WORKLOAD_CERTIFICATE, capabilities)
             } else {
-                tls::file_secret(&certificate_name(chain, key), service)
+                tls::file_secret(&certificate_name(chain, key), service, capabilities)
             },
             root: if metadata.tls_server_root_cert.is_empty() {
-                tls::workload_secret(tls::WORKLOAD_ROOT)
+                tls::workload_secret(tls::WORKLOAD_ROOT, capabilities)
             } else {
-                tls::file_secret(&root_name(&metadata.tls_server_root_cert), service)
+                tls::file_secret(
+                    &root_name(&metadata.tls_server_root_cert),
+                    service,
+                    capabilities,
+                )
             },
         }
     }

@@ -21,6 +21,7 @@ use model::{
 
 use super::inbound_tls::{Secrets, certificate_name, file_credential, mesh_parameters, root_name};
 use crate::{
+    capabilities::Capabilities,
     convert,
     tls::{self, Compliance},
 };
@@ -106,14 +107,16 @@ struct Identity {
 
 impl Identity {
     fn of(settings: &api::gateway::ServerTlsSettings, side: ServerSide<'_>) -> Self {
-        let credential = |name: &str| tls::credential_secret(name, side.credential_socket);
+        let capabilities = Capabilities::of(side.proxy);
+        let credential =
+            |name: &str| tls::credential_secret(name, side.credential_socket, capabilities);
         let file_service = file_credential(side.proxy);
         let own = Secrets::of(side.proxy);
         let root_of = |file: &str| {
             if file.is_empty() {
-                tls::workload_secret(tls::WORKLOAD_ROOT)
+                tls::workload_secret(tls::WORKLOAD_ROOT, capabilities)
             } else {
-                tls::file_secret(&root_name(file), file_service)
+                tls::file_secret(&root_name(file), file_service, capabilities)
             }
         };
         if settings.mode == ServerTlsMode::IstioMutual {
@@ -146,9 +149,9 @@ impl Identity {
         }
         let from_files = |chain: &str, key: &str| {
             if chain.is_empty() || key.is_empty() {
-                tls::workload_secret(tls::WORKLOAD_CERTIFICATE)
+                tls::workload_secret(tls::WORKLOAD_CERTIFICATE, capabilities)
             } else {
-                tls::file_secret(&certificate_name(chain, key), file_service)
+                tls::file_secret(&certificate_name(chain, key), file_service, capabilities)
             }
         };
         let certificates = if settings.tls_certificates.is_empty() {

@@ -1,0 +1,195 @@
+//! The `istiod` binary as a process of a test or a demo.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use tokio::{process::Command, sync::OnceCell};
+
+use crate::{
+    corpus::workspace,
+    http::{self, free_port},
+    process::Process,
+};
+
+/// Longest time from the start to readiness.
+const START: Duration = Duration::from_secs(30);
+
+/// Builds `istiod` if need be, and returns the binary.
+///
+/// # Errors
+/// When it does not compile.
+pub async fn binary() -> Result<&'static Path> {
+    static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
+    BINARY.get_or_try_init(build).await.map(PathBuf::as_path)
+}
+
+async fn build() -> Result<PathBuf> {
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args([
+            "build",
+            "--package",
+            "istiod",
+            "--bin",
+            "istiod",
+            "--message-format=json",
+        ])
+        .current_dir(workspace())
+        .stderr(std::process::Stdio::inherit());
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let output = command.output().await.context("run cargo")?;
+    ensure!(output.status.success(), "cargo build of istiod failed");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo names no executable of istiod")
+}
+
+/// What a control plane is started with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Arguments of `--config`.
+    pub config: Vec<PathBuf>,
+    /// Argument of `--mesh-config`.
+    pub mesh_config: Option<PathBuf>,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Environment variables.
+    pub environment: Vec<(String, String)>,
+    /// Port of plaintext xDS.
+    pub xds: SocketAddr,
+    /// Port of `/ready`.
+    pub http: SocketAddr,
+    /// Port of `/metrics`.
+    pub monitoring: SocketAddr,
+    /// File that the log is added to.
+    pub log: PathBuf,
+}
+
+impl Setup {
+    /// A control plane on free ports that reads `config`; its log goes into `folder`.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn new(config: impl Into<PathBuf>, folder: &Path) -> Result<Self> {
+        let free = || Ok::<_, anyhow::Error>(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)));
+        Ok(Self {
+            config: vec![config.into()],
+            mesh_config: None,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            xds: free()?,
+            http: free()?,
+            monitoring: free()?,
+            log: folder.join("istiod.log"),
+        })
+    }
+}
+
+/// A running control plane; dropping it kills it.
+#[derive(Debug)]
+pub struct ControlPlane {
+    process: Process,
+    setup: Setup,
+}
+
+impl ControlPlane {
+    /// Starts `istiod discovery` and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn start(setup: Setup) -> Result<Self> {
+        let mut command = Command::new(binary().await?);
+        command.arg("discovery").arg("--config").args(&setup.config);
+        if let Some(file) = &setup.mesh_config {
+            command.arg("--mesh-config").arg(file);
+        }
+        for (flag, address) in [
+            ("--grpcAddr", setup.xds),
+            ("--httpAddr", setup.http),
+            ("--monitoringAddr", setup.monitoring),
+        ] {
+            command.arg(flag).arg(address.to_string());
+        }
+        command.args(&setup.arguments);
+        command.envs(setup.environment.iter().map(|(k, v)| (k, v)));
+        let mut process = Process::start("istiod", command, &setup.log)?;
+        let http = setup.http;
+        process
+            .until("ready", START, async || {
+                http::get(http, "istiod", "/ready", &[]).await?.ok()
+            })
+            .await?;
+        Ok(Self { process, setup })
+    }
+
+    /// What it was started with.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Everything it has logged, and those before it with the same log.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Asks its monitoring port.
+    ///
+    /// # Errors
+    /// When there is no good answer.
+    pub async fn monitoring(&self, path: &str) -> Result<String> {
+        http::get(self.setup.monitoring, "istiod", path, &[])
+            .await?
+            .ok()
+    }
+
+    /// Sums up all series of a counter.
+    ///
+    /// # Errors
+    /// When there is no good answer.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let text = self.monitoring("/metrics").await?;
+        Ok(text
+            .lines()
+            .filter(|line| {
+                line.strip_prefix(name)
+                    .is_some_and(|rest| rest.starts_with(['{', ' ']))
+            })
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum())
+    }
+
+    /// What every proxy asked for and has acknowledged.
+    ///
+    /// # Errors
+    /// When there is no good answer.
+    pub async fn streams(&self) -> Result<Vec<Value>> {
+        let text = self.monitoring("/debug/syncz").await?;
+        serde_json::from_str(&text).context("read /debug/syncz")
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    ///
+    /// # Errors
+    /// When it has not ended after `within`.
+    pub async fn terminate(&mut self, within: Duration) -> Result<ExitStatus> {
+        self.process.terminate(within).await
+    }
+
+    /// Kills it, as a crash would, and waits for the end.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+}

