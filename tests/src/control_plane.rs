@@ -20,26 +20,29 @@ use crate::{
 /// Longest time from the start to readiness.
 const START: Duration = Duration::from_secs(30);
 
-/// Builds `istiod` if need be, and returns the binary.
+/// The binary that every control plane of this process runs.
+static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
+
+/// Says which binary to run instead of building one. The first one said, or built, stays.
+pub fn use_binary(path: impl Into<PathBuf>) {
+    BINARY.set(path.into()).ok();
+}
+
+/// Returns the `istiod` binary, building it unless [`use_binary`] named one.
 ///
 /// # Errors
 /// When it does not compile.
 pub async fn binary() -> Result<&'static Path> {
-    static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
     BINARY.get_or_try_init(build).await.map(PathBuf::as_path)
 }
 
 async fn build() -> Result<PathBuf> {
     let mut command = Command::new(env!("CARGO"));
     command
-        .args([
-            "build",
-            "--package",
-            "istiod",
-            "--bin",
-            "istiod",
-            "--message-format=json",
-        ])
+        // Without `--package`: the features of dependencies are then those of the whole workspace,
+        // and nothing is compiled twice.
+        .args(["build", "--quiet", "--bin", "istiod"])
+        .arg("--message-format=json")
         .current_dir(workspace())
         .stderr(std::process::Stdio::inherit());
     if !cfg!(debug_assertions) {

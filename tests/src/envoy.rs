@@ -264,6 +264,14 @@ impl Envoy {
         Ok(counters)
     }
 
+    /// Kills it and waits for its end.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+
     /// Everything it has logged.
     pub fn log(&self) -> String {
         self.process.log()

@@ -1,11 +1,11 @@
 //! HTTP/1.1 on loopback: a client that makes one request a connection, and tiny workloads.
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::{Request, Response, body::Incoming, client, server, service::service_fn};
+use hyper::{Request, Response, StatusCode, body::Incoming, client, server, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -51,14 +51,13 @@ pub async fn get(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Result<Answer> {
-    timeout(PATIENCE, exchange("GET", address, host, path, headers))
+    timeout(PATIENCE, exchange(address, host, path, headers))
         .await
         .with_context(|| format!("no answer from {address} within {PATIENCE:?}"))?
         .with_context(|| format!("ask {address} for {host}{path}"))
 }
 
 async fn exchange(
-    method: &str,
     address: SocketAddr,
     host: &str,
     path: &str,
@@ -70,10 +69,7 @@ async fn exchange(
     // Dropped, and with it the connection, when the answer is there.
     let mut connections = JoinSet::new();
     connections.spawn(connection);
-    let mut request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", host);
+    let mut request = Request::get(path).header("host", host);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -84,6 +80,17 @@ async fn exchange(
         status,
         body: String::from_utf8_lossy(&body).into_owned(),
     })
+}
+
+/// What a workload does before it answers.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    /// Where it sends its requests: the address that its proxy listens on.
+    pub through: SocketAddr,
+    /// Hosts that it asks, one after the other; their answers are added to its own.
+    pub hosts: Vec<String>,
+    /// Names of headers that it passes on.
+    pub headers: Vec<String>,
 }
 
 /// A tiny HTTP server that answers everything with its own name. Dropping it ends it.
@@ -99,13 +106,13 @@ impl Workload {
     ///
     /// # Errors
     /// When the address is taken or not of this machine.
-    pub async fn start(name: &str, address: SocketAddr) -> Result<Self> {
+    pub async fn start(name: &str, address: SocketAddr, calls: Option<Calls>) -> Result<Self> {
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("workload {name}: listen on {address}"))?;
         let address = listener.local_addr()?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, name.to_owned()));
+        tasks.spawn(serve(listener, name.into(), calls.map(Arc::new)));
         Ok(Self {
             address,
             _tasks: tasks,
@@ -118,24 +125,53 @@ impl Workload {
     }
 }
 
-async fn serve(listener: TcpListener, name: String) {
+async fn serve(listener: TcpListener, name: Arc<str>, calls: Option<Arc<Calls>>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                let name = name.clone();
-                let answer = service_fn(move |_: Request<Incoming>| {
-                    let body = Full::new(Bytes::from(name.clone()));
-                    std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+                let (name, calls) = (name.clone(), calls.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (name, calls) = (name.clone(), calls.clone());
+                    async move { Ok::<_, Infallible>(respond(&name, calls.as_deref(), &request).await) }
                 });
-                let connection =
-                    server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+                let connection = server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service);
                 connections.spawn(connection);
             }
             Some(_) = connections.join_next() => {}
         }
     }
+}
+
+/// Own name and the answers of those that are asked; status 502 when one of them fails.
+async fn respond(
+    name: &str,
+    calls: Option<&Calls>,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let mut text = name.to_owned();
+    if let Some(calls) = calls {
+        let passed: Vec<(&str, &str)> = calls
+            .headers
+            .iter()
+            .filter_map(|h| Some((h.as_str(), request.headers().get(h)?.to_str().ok()?)))
+            .collect();
+        for host in &calls.hosts {
+            let answer = get(calls.through, host, "/", &passed).await;
+            match answer.and_then(Answer::ok) {
+                Ok(answer) => text = format!("{text} {answer}"),
+                Err(error) => {
+                    let body = format!("{name}: {error:#}");
+                    let mut response = Response::new(Full::new(Bytes::from(body)));
+                    *response.status_mut() = StatusCode::BAD_GATEWAY;
+                    return response;
+                }
+            }
+        }
+    }
+    Response::new(Full::new(Bytes::from(text)))
 }
 
 /// Finds a port of 127.0.0.1 that nobody uses now.

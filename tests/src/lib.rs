@@ -1,5 +1,6 @@
 //! Workspace-level tests and what they share.
 
+pub mod bookinfo;
 pub mod conformance;
 pub mod control_plane;
 pub mod corpus;
@@ -7,5 +8,6 @@ pub mod envoy;
 mod generate;
 pub mod http;
 pub mod process;
+pub mod traffic;
 
 pub use generate::generate;
