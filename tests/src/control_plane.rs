@@ -168,7 +168,7 @@ impl ControlPlane {
                     .is_some_and(|rest| rest.starts_with(['{', ' ']))
             })
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum())
+            .fold(0.0, |sum, value| sum + value))
     }
 
     /// What every proxy asked for and has acknowledged.

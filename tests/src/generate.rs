@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use intake::Decoder;
+use intake::{Change, Decoder, Intake, Options, Setting};
 use istiod::{
     generate::{Generator, ResourceType},
-    load::Input,
     node,
 };
-use model::{Features, Timestamp};
+use model::{Features, Timestamp, api::MeshConfig};
+use serde_json::Value;
 
 use crate::conformance::{Outcome, case::CaseInput, expected::ObjectId};
 
@@ -26,20 +26,27 @@ pub fn generate(input: &CaseInput) -> Result<Outcome> {
     if let Some(error) = errors.first() {
         anyhow::bail!("{error}");
     }
-    let loaded = Input {
-        files: input.files.clone(),
-        mesh: input.mesh.clone(),
-        networks: input.networks.clone(),
+    let resolve_names = features.resolve_hostname_gateways;
+    let mesh = intake::mesh_config("mesh", &text(&input.mesh), &MeshConfig::default());
+    let networks = intake::mesh_networks("networks", &text(&input.networks), resolve_names);
+    let mut intake = Intake::new(Options {
         features,
-        decoder: Decoder {
-            default_created: RECORDED,
-            ..Decoder::default()
-        },
-        ..Input::default()
+        mesh: usable(mesh)?,
+        networks: usable(networks)?,
+        ..Options::default()
+    });
+    let decoder = Decoder {
+        default_created: RECORDED,
+        ..istiod::load::decoder()
+    };
+    let (mut changes, mut refused) = (Vec::new(), Vec::new());
+    for (name, text) in &input.files {
+        let decoded = decoder.decode(name, text);
+        refused.extend(decoded.refused);
+        changes.extend(decoded.objects.into_iter().map(Change::Apply));
     }
-    .load(std::time::Instant::now())?;
-    let refused = loaded
-        .refused
+    intake.apply(changes, std::time::Instant::now());
+    let refused = refused
         .iter()
         .map(|key| ObjectId {
             kind: key.kind.name().to_owned(),
@@ -47,7 +54,7 @@ pub fn generate(input: &CaseInput) -> Result<Outcome> {
             name: key.name.to_string(),
         })
         .collect();
-    let generator = Generator::new(loaded.intake.state())?;
+    let generator = Generator::new(intake.state())?;
     let types = BTreeSet::from(ResourceType::ALL);
     let proxies = input
         .nodes
@@ -58,4 +65,21 @@ pub fn generate(input: &CaseInput) -> Result<Outcome> {
         })
         .collect::<Result<_>>()?;
     Ok(Outcome { proxies, refused })
+}
+
+/// A setting of a case as the text of a file, of which JSON is one form.
+fn text(setting: &Value) -> String {
+    if setting.is_null() {
+        String::new()
+    } else {
+        setting.to_string()
+    }
+}
+
+fn usable<T>(setting: Setting<T>) -> Result<T> {
+    let findings = || {
+        let lines: Vec<String> = setting.findings.iter().map(ToString::to_string).collect();
+        lines.join("; ")
+    };
+    setting.value.with_context(findings)
 }

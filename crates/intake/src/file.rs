@@ -42,6 +42,8 @@ pub struct FileInputs {
     pub mesh_networks: Option<PathBuf>,
     /// What the mesh configuration is laid over; Istio's defaults unless set.
     pub mesh_base: MeshConfig,
+    /// Gateways of networks must have IP addresses: host names would not be resolved.
+    pub refuse_gateway_names: bool,
     /// How documents are read.
     pub decoder: Decoder,
 }
@@ -236,7 +238,7 @@ impl FileSource {
             && let Some(text) = file.read("MeshNetworks")
         {
             let name = file.path.to_string_lossy().into_owned();
-            let setting = mesh::mesh_networks(&name, &text);
+            let setting = mesh::mesh_networks(&name, &text, !self.inputs.refuse_gateway_names);
             file.findings = setting.findings;
             changes.extend(setting.value.map(Change::Networks));
         }

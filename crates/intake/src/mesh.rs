@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::{
     api::{self, MeshConfig, MeshNetworks},
     config::Origin,
+    validation::{self, Issue},
 };
 use serde_json::Value;
 
@@ -22,18 +23,31 @@ pub struct Setting<T> {
     pub findings: Vec<Finding>,
 }
 
-/// Reads a mesh configuration and lays it over `base`. The text is the configuration itself, or a
-/// ConfigMap that has it under the key `mesh`.
+/// Reads a mesh configuration, lays it over `base` and validates the result. The text is the
+/// configuration itself, or a ConfigMap that has it under the key `mesh`.
 pub fn mesh_config(source: &str, text: &str, base: &MeshConfig) -> Setting<MeshConfig> {
-    read(source, text, "MeshConfig", "mesh", |value| {
-        base.overlay(value)
-    })
+    read(
+        source,
+        text,
+        "MeshConfig",
+        "mesh",
+        |value| base.overlay(value),
+        validation::validate_mesh,
+    )
 }
 
-/// Reads mesh networks: the text is they themselves, or a ConfigMap that has them under the key
-/// `meshNetworks`.
-pub fn mesh_networks(source: &str, text: &str) -> Setting<MeshNetworks> {
-    read(source, text, "MeshNetworks", "meshNetworks", api::decode)
+/// Reads mesh networks and validates them: the text is they themselves, or a ConfigMap that has them
+/// under the key `meshNetworks`. `resolve_names` says that gateways may be host names.
+pub fn mesh_networks(source: &str, text: &str, resolve_names: bool) -> Setting<MeshNetworks> {
+    let check = |networks: &MeshNetworks| validation::validate_networks(networks, resolve_names);
+    read(
+        source,
+        text,
+        "MeshNetworks",
+        "meshNetworks",
+        api::decode,
+        check,
+    )
 }
 
 fn read<T: Default>(
@@ -42,6 +56,7 @@ fn read<T: Default>(
     kind: &str,
     key: &str,
     decode: impl Fn(&Value) -> Result<api::Decoded<T>, api::DecodeError>,
+    check: impl Fn(&T) -> Vec<Issue>,
 ) -> Setting<T> {
     let source: Arc<str> = source.into();
     let finding = |line: u32, field: String, reason: String, severity: Severity| Finding {
@@ -66,6 +81,7 @@ fn read<T: Default>(
                 &Value::Object(serde_json::Map::new()),
                 None,
                 decode,
+                check,
                 finding,
             );
         }
@@ -79,7 +95,7 @@ fn read<T: Default>(
         Some(Ok(document)) => document,
     };
     if document.value.get("kind").and_then(Value::as_str) != Some("ConfigMap") {
-        return use_value(&document.value, Some(&document), decode, finding);
+        return use_value(&document.value, Some(&document), decode, check, finding);
     }
     let field = format!("data.{key}");
     let line = document.lines().find(&field).unwrap_or(document.line);
@@ -96,12 +112,17 @@ fn read<T: Default>(
             &Value::Object(serde_json::Map::new()),
             None,
             decode,
+            check,
             finding,
         ),
         Some(Err(error)) => refused(line, field, error.to_string()),
-        Some(Ok(inner)) => use_value(&inner.value, None, decode, |_, path, reason, severity| {
-            finding(line, path, reason, severity)
-        }),
+        Some(Ok(inner)) => use_value(
+            &inner.value,
+            None,
+            decode,
+            check,
+            |_, path, reason, severity| finding(line, path, reason, severity),
+        ),
     }
 }
 
@@ -109,6 +130,7 @@ fn use_value<T>(
     value: &Value,
     document: Option<&Document<'_>>,
     decode: impl Fn(&Value) -> Result<api::Decoded<T>, api::DecodeError>,
+    check: impl Fn(&T) -> Vec<Issue>,
     finding: impl Fn(u32, String, String, Severity) -> Finding,
 ) -> Setting<T> {
     let lines = std::cell::OnceCell::new();
@@ -116,25 +138,40 @@ fn use_value<T>(
         let document = document?;
         lines.get_or_init(|| document.lines()).find(path)
     };
-    match decode(value) {
-        Ok(decoded) => Setting {
-            findings: decoded
-                .unknown
-                .into_iter()
-                .map(|path| {
-                    let at = line(&path).unwrap_or(1);
-                    finding(at, path, "unknown field".to_owned(), Severity::Warning)
-                })
-                .collect(),
-            value: Some(decoded.value),
-        },
+    let at = |path: &str| line(path).unwrap_or(1);
+    let decoded = match decode(value) {
+        Ok(decoded) => decoded,
         Err(error) => {
-            let at = line(&error.path).unwrap_or(1);
-            Setting {
+            let found = finding(at(&error.path), error.path, error.reason, Severity::Error);
+            return Setting {
                 value: None,
-                findings: vec![finding(at, error.path, error.reason, Severity::Error)],
-            }
+                findings: vec![found],
+            };
         }
+    };
+    let unknown = decoded.unknown.into_iter();
+    let mut findings: Vec<Finding> = unknown
+        .map(|path| {
+            finding(
+                at(&path),
+                path,
+                "unknown field".to_owned(),
+                Severity::Warning,
+            )
+        })
+        .collect();
+    let issues = check(&decoded.value);
+    let refused = validation::is_refused(&issues);
+    findings.extend(issues.into_iter().map(|issue| {
+        let severity = match issue.severity {
+            validation::Severity::Error => Severity::Error,
+            validation::Severity::Warning => Severity::Warning,
+        };
+        finding(at(&issue.path), issue.path, issue.reason, severity)
+    }));
+    Setting {
+        value: (!refused).then_some(decoded.value),
+        findings,
     }
 }
 
@@ -173,6 +210,13 @@ mod tests {
     #[test]
     fn mistakes_have_lines() {
         check(
+            "trustDomain: td\nproxyListenPort: -1\n",
+            None,
+            &[
+                "mesh.yaml:2: error: MeshConfig : proxyListenPort: port -1 is out of range, allowed are 1 to 65535",
+            ],
+        );
+        check(
             "trustDomain: td\nconnectTimeout: soon\n",
             None,
             &[
@@ -184,6 +228,9 @@ mod tests {
             Some("td"),
             &["mesh.yaml:2: warning: MeshConfig : foo: unknown field"],
         );
-        assert_eq!(mesh_networks("n.yaml", "networks: 5").findings.len(), 1);
+        assert_eq!(
+            mesh_networks("n.yaml", "networks: 5", true).findings.len(),
+            1
+        );
     }
 }

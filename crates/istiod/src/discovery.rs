@@ -23,10 +23,10 @@ use crate::{
     cli::DiscoveryArgs,
     event::Event,
     http::{self, Shown},
-    load::{Input, Loaded},
+    load::{self, Loaded},
     metrics::Metrics,
     settings::Settings,
-    throttling,
+    sources, throttling,
 };
 
 /// Batches of changes that may wait for the intake. A source sends one batch for each change of its
@@ -71,11 +71,8 @@ fn log(json: bool) -> anyhow::Result<()> {
 async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     let started = Instant::now();
     tracing::info!(?settings, "settings");
-    let input = Input {
-        features: settings.features.clone(),
-        ..Input::read(&args.source)?
-    };
-    let loaded = input.load(started.into_std())?;
+    let loaded = load::load(&args.source, settings.features.clone(), started.into_std())?;
+    loaded.require_mesh()?;
     report(&loaded, &args);
 
     let metrics = Metrics::new().context("make metrics")?;
@@ -94,7 +91,11 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     }
     let policy = throttling::choose(&policies, args.throttle_policy.as_deref())?;
     let server = Server::new(Mesh, registry, xds::Settings::default(), metrics.clone());
-    let intake = loaded.intake;
+    let Loaded {
+        intake,
+        source,
+        report,
+    } = loaded;
     let state = intake.state();
     let first = Arc::new(PushContext::build(state.clone()));
     let (publisher, snapshots) = Publisher::new(first.clone());
@@ -156,8 +157,8 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     ));
 
     let (changes, inbox) = mpsc::channel(SOURCE_QUEUE);
-    let sources = crate::sources::start(&args.source, changes, &mut tasks, &stop)?;
-    tracing::info!(sources, "watching");
+    sources::watch(source, &report, changes, &mut tasks, &stop)?;
+    tracing::info!(paths = ?args.source.config, "watching");
     let pipeline = Pipeline {
         latest,
         publisher: Arc::new(Mutex::new(publisher)),
@@ -206,24 +207,22 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     }
     match failed {
         None => Ok(()),
-        Some(ended) => ended.context("a task panicked")?.context("a task failed"),
+        Some(ended) => {
+            ended.context("a task panicked")?.context("a task failed")?;
+            anyhow::bail!("a task ended that should not have")
+        }
     }
 }
 
 /// Says what was loaded and what was not, and why.
 fn report(loaded: &Loaded, args: &DiscoveryArgs) {
-    for finding in &loaded.findings {
-        match finding.severity {
-            Severity::Error => tracing::error!("{finding}"),
-            Severity::Warning => tracing::warn!("{finding}"),
-            Severity::Ignored => tracing::info!("{finding}"),
-        }
-    }
+    loaded.report.findings.iter().for_each(sources::log);
     let state = loaded.intake.state();
     tracing::info!(
         from = ?args.source.config,
-        objects = loaded.objects,
-        refused = loaded.refused.len(),
+        files = loaded.report.files,
+        objects = loaded.report.object_count(),
+        refused = loaded.refused(),
         warnings = loaded.count(Severity::Warning),
         services = state.services.len(),
         "loaded"

@@ -24,7 +24,6 @@ use serde_json::Value;
 use xds::{Registry, XDS_GENERATORS};
 
 use cli::{Cli, Command, StructuredOutput};
-use load::Input;
 use settings::{Environment, Settings};
 
 /// Reads the generators that are linked in.
@@ -72,12 +71,9 @@ fn fail(error: &dyn std::fmt::Display) {
 
 fn generate(args: &cli::GenerateArgs, features: Features) -> anyhow::Result<bool> {
     let node = node::read(&args.node)?;
-    let input = Input {
-        features,
-        ..Input::read(&args.source)?
-    };
-    let loaded = input.load(now())?;
-    for finding in &loaded.findings {
+    let loaded = load::load(&args.source, features, now())?;
+    loaded.require_mesh()?;
+    for finding in &loaded.report.findings {
         fail_softly(finding);
     }
     let output = generate::Generator::new(loaded.intake.state())?.generate(&node, &args.types())?;
@@ -91,11 +87,7 @@ fn fail_softly(finding: &intake::Finding) {
 }
 
 fn validate(args: &cli::ValidateArgs, features: Features) -> anyhow::Result<bool> {
-    let input = Input {
-        features,
-        ..Input::read(&args.source)?
-    };
-    let loaded = input.load(now())?;
+    let loaded = load::load(&args.source, features, now())?;
     validate::report(&loaded, args.output, &mut std::io::stdout().lock())
 }
 

@@ -1,184 +1,122 @@
-//! Texts and files to a loaded intake, with everything there is to say about them.
+//! Files to a loaded intake, with everything there is to say about them.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     time::Instant,
 };
 
 use anyhow::{Context as _, bail};
-use intake::{Change, Decoder, Finding, Intake, Options, Severity};
-use model::{
-    ConfigKey, Features,
-    api::{MeshConfig, MeshNetworks},
-    state::MeshIdentity,
-    validation::{self, Issue},
-};
+use intake::{Decoder, FileInputs, FileSource, Finding, Intake, Options, Report, Severity};
+use model::{Features, state::MeshIdentity};
 use serde_json::Value;
 
-/// Extensions of files that are read.
-const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
-
-/// What is to be loaded.
-#[derive(Clone, Default, Debug)]
-pub struct Input {
-    /// Name and content of each file, in order.
-    pub files: Vec<(String, String)>,
-    /// Fields laid over the mesh's defaults; null when there are none.
-    pub mesh: Value,
-    /// Networks of the mesh; null when there are none.
-    pub networks: Value,
-    /// Flags that change what is generated.
-    pub features: Features,
-    /// Names that the whole process agrees on.
-    pub identity: MeshIdentity,
-    /// How documents are read.
-    pub decoder: Decoder,
-}
+use crate::cli::ConfigArgs;
 
 /// What was loaded.
 #[derive(Debug)]
 pub struct Loaded {
     /// Tables and what was derived from them.
     pub intake: Intake,
-    /// Number of accepted objects.
-    pub objects: usize,
-    /// Objects that the admission rules refused.
-    pub refused: Vec<ConfigKey>,
-    /// Objects with a field of the wrong type.
-    pub undecodable: Vec<ConfigKey>,
-    /// Everything there is to say about the input.
-    pub findings: Vec<Finding>,
+    /// The files; watching them goes on from here.
+    pub source: FileSource,
+    /// What was loaded and what is wrong with it.
+    pub report: Report,
 }
 
-impl Input {
-    /// Reads the files, the mesh configuration and the networks that a command names.
-    ///
-    /// # Errors
-    /// When a path does not exist or cannot be read, or a mesh file is no YAML.
-    pub fn read(args: &crate::cli::ConfigArgs) -> anyhow::Result<Self> {
-        let mut files = Vec::new();
-        for path in &args.config {
-            for file in expand(path)? {
-                let text = std::fs::read_to_string(&file)
-                    .with_context(|| format!("read {}", file.display()))?;
-                files.push((file.display().to_string(), text));
-            }
-        }
-        let document = |path: Option<&PathBuf>| path.map_or(Ok(Value::Null), |p| document(p));
-        Ok(Self {
-            files,
-            mesh: document(args.mesh_config.as_ref())?,
-            networks: document(args.mesh_networks.as_ref())?,
-            identity: MeshIdentity {
-                domain: args.domain.as_str().into(),
-                ..MeshIdentity::default()
-            },
-            ..Self::default()
-        })
-    }
-
-    /// Decodes everything and derives the state.
-    ///
-    /// # Errors
-    /// When the mesh configuration or the networks do not fit their form. Objects that do not are
-    /// findings.
-    pub fn load(self, now: Instant) -> anyhow::Result<Loaded> {
-        let mesh = mesh_config(&self.mesh)?;
-        let networks = mesh_networks(&self.networks, self.features.resolve_hostname_gateways)?;
-        let identity = MeshIdentity { ..self.identity };
-        let intake = Intake::new(Options {
-            features: self.features,
-            identity,
-            mesh,
-            networks,
-        });
-        let decoder = Decoder {
-            check_patch: Some(generators::admission::check_patch),
-            ..self.decoder
-        };
-        let mut loaded = Loaded {
-            intake,
-            objects: 0,
-            refused: Vec::new(),
-            undecodable: Vec::new(),
-            findings: Vec::new(),
-        };
-        let mut changes = Vec::new();
-        for (name, text) in &self.files {
-            let decoded = decoder.decode(name, text);
-            loaded.objects += decoded.objects.len();
-            loaded.refused.extend(decoded.refused);
-            loaded.undecodable.extend(decoded.undecodable);
-            loaded.findings.extend(decoded.findings);
-            changes.extend(decoded.objects.into_iter().map(Change::Apply));
-        }
-        loaded.intake.apply(changes, now);
-        Ok(loaded)
+/// Reads objects as this control plane does: the values of patches are judged by Envoy's API.
+pub fn decoder() -> Decoder {
+    Decoder {
+        check_patch: Some(generators::admission::check_patch),
+        ..Decoder::default()
     }
 }
 
-/// Reads the mesh configuration: `fields` laid over the defaults.
+/// Loads the files, the mesh configuration and the networks that a command names.
+///
+/// Blocks on the disk. Whatever cannot be used is a finding of the report, and everything else is
+/// loaded.
 ///
 /// # Errors
-/// The path of the first field that does not fit, or every broken rule.
-pub fn mesh_config(fields: &Value) -> anyhow::Result<MeshConfig> {
-    let default = MeshConfig::default();
-    if fields.is_null() {
-        return Ok(default);
-    }
-    let decoded = default.overlay(fields).context("mesh configuration")?;
-    for unknown in &decoded.unknown {
-        tracing::warn!(field = %unknown, "unknown field in the mesh configuration");
-    }
-    accept(
-        "mesh configuration",
-        &validation::validate_mesh(&decoded.value),
-    )?;
-    Ok(decoded.value)
-}
-
-/// Fails with the errors among `issues`; warnings are logged.
-fn accept(what: &str, issues: &[Issue]) -> anyhow::Result<()> {
-    let (errors, warnings): (Vec<&Issue>, Vec<&Issue>) = issues
-        .iter()
-        .partition(|issue| issue.severity == validation::Severity::Error);
-    for warning in warnings {
-        tracing::warn!(field = %warning.path, reason = %warning.reason, "doubtful {what}");
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    bail!("{what}: {}", errors.join("; "))
-}
-
-/// Reads the networks of the mesh; `resolve_names` allows gateways with domain names.
-///
-/// # Errors
-/// The path of the first field that does not fit, or every broken rule.
-pub fn mesh_networks(fields: &Value, resolve_names: bool) -> anyhow::Result<MeshNetworks> {
-    if fields.is_null() {
-        return Ok(MeshNetworks::default());
-    }
-    let decoded = model::api::decode::<MeshNetworks>(fields).context("mesh networks")?;
-    for unknown in &decoded.unknown {
-        tracing::warn!(field = %unknown, "unknown field in the mesh networks");
-    }
-    accept(
-        "mesh networks",
-        &validation::validate_networks(&decoded.value, resolve_names),
-    )?;
-    Ok(decoded.value)
+/// When a path does not exist.
+pub fn load(args: &ConfigArgs, features: Features, now: Instant) -> anyhow::Result<Loaded> {
+    let mut source = FileSource::open(FileInputs {
+        config: args.config.clone(),
+        mesh_config: args.mesh_config.clone(),
+        mesh_networks: args.mesh_networks.clone(),
+        refuse_gateway_names: !features.resolve_hostname_gateways,
+        decoder: decoder(),
+        ..FileInputs::default()
+    })?;
+    let mut intake = Intake::new(Options {
+        features,
+        identity: MeshIdentity {
+            domain: args.domain.as_str().into(),
+            ..MeshIdentity::default()
+        },
+        ..Options::default()
+    });
+    intake.apply(source.refresh(), now);
+    let report = source.report();
+    Ok(Loaded {
+        intake,
+        source,
+        report,
+    })
 }
 
 impl Loaded {
     /// Number of findings of a severity.
     pub fn count(&self, severity: Severity) -> usize {
-        self.findings
-            .iter()
-            .filter(|f| f.severity == severity)
-            .count()
+        count(&self.report, severity)
     }
+
+    /// Number of objects that were refused.
+    pub fn refused(&self) -> usize {
+        refused(&self.report)
+    }
+
+    /// Fails when the mesh configuration or the networks cannot be used: nothing else would mean what
+    /// its author meant.
+    ///
+    /// # Errors
+    /// With the findings about them.
+    pub fn require_mesh(&self) -> anyhow::Result<()> {
+        let broken: Vec<String> = self
+            .report
+            .findings
+            .iter()
+            .filter(|f| f.severity == Severity::Error && is_mesh(f))
+            .map(ToString::to_string)
+            .collect();
+        if !broken.is_empty() {
+            bail!("{}", broken.join("\n"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a finding is about a file of mesh-wide settings, not about an object.
+fn is_mesh(finding: &Finding) -> bool {
+    matches!(&*finding.kind, "MeshConfig" | "MeshNetworks")
+}
+
+/// Number of findings of a severity.
+pub(crate) fn count(report: &Report, severity: Severity) -> usize {
+    let findings = report.findings.iter();
+    findings.filter(|f| f.severity == severity).count()
+}
+
+/// Number of objects that were refused.
+pub(crate) fn refused(report: &Report) -> usize {
+    let errors = report
+        .findings
+        .iter()
+        .filter(|f| f.severity == Severity::Error && !f.kind.is_empty() && !is_mesh(f));
+    let objects: BTreeSet<_> = errors
+        .map(|f| (&f.origin.source, &f.kind, &f.namespace, &f.name))
+        .collect();
+    objects.len()
 }
 
 /// Reads a file that holds one YAML or JSON document.
@@ -194,33 +132,4 @@ pub fn document(path: &Path) -> anyhow::Result<Value> {
         1 => Ok(documents.remove(0)),
         n => bail!("{} holds {n} documents, expected one", path.display()),
     }
-}
-
-/// Lists the files that a path means: itself, or all YAML and JSON files below it, sorted.
-fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let metadata = std::fs::metadata(path).with_context(|| format!("open {}", path.display()))?;
-    if !metadata.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    let entries = std::fs::read_dir(path).with_context(|| format!("list {}", path.display()))?;
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()?;
-    paths.sort();
-    for entry in paths {
-        let hidden = entry
-            .file_name()
-            .is_some_and(|n| n.to_string_lossy().starts_with('.'));
-        let wanted = entry
-            .extension()
-            .is_some_and(|e| EXTENSIONS.iter().any(|known| e.eq_ignore_ascii_case(known)));
-        if hidden {
-            continue;
-        }
-        if entry.is_dir() || wanted {
-            files.extend(expand(&entry)?);
-        }
-    }
-    Ok(files)
 }

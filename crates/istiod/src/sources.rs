@@ -1,20 +1,84 @@
 //! Sources of changes while the process runs.
 
-use intake::Change;
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use intake::{Batch, Change, FileSource, Finding, Report, Severity};
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::ConfigArgs;
+use crate::load;
 
-/// Starts every source that the arguments name; returns how many.
+/// Looks at the disk that may wait to be passed on. Each holds everything that changed before it.
+const LOOKS: usize = 1;
+
+/// Starts to watch files, from where `report` says that they were loaded.
 ///
 /// # Errors
 /// When a path cannot be watched.
-pub(crate) fn start(
-    _args: &ConfigArgs,
-    _changes: mpsc::Sender<Vec<Change>>,
-    _tasks: &mut JoinSet<anyhow::Result<()>>,
-    _stop: &CancellationToken,
-) -> anyhow::Result<usize> {
-    Ok(0)
+pub(crate) fn watch(
+    source: FileSource,
+    report: &Report,
+    changes: mpsc::Sender<Vec<Change>>,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let (sender, mut looks) = mpsc::channel(LOOKS);
+    let watching = source.watch(sender)?;
+    let mut known = findings(report);
+    tasks.spawn(async move {
+        watching.await;
+        Ok(())
+    });
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        loop {
+            let look = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                look = looks.recv() => look,
+            };
+            let Some(Batch {
+                changes: changed,
+                report,
+            }) = look
+            else {
+                bail!("nothing watches the files any more");
+            };
+            known = tell(&report, changed.len(), &known);
+            if !changed.is_empty() && changes.send(changed).await.is_err() {
+                return Ok(());
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Says what a look at the disk brought, and what is wrong that was not before.
+fn tell(report: &Report, changed: usize, known: &BTreeSet<String>) -> BTreeSet<String> {
+    for finding in &report.findings {
+        if !known.contains(&finding.to_string()) {
+            log(finding);
+        }
+    }
+    tracing::info!(
+        changed,
+        objects = report.object_count(),
+        refused = load::refused(report),
+        warnings = load::count(report, Severity::Warning),
+        "files changed"
+    );
+    findings(report)
+}
+
+/// Logs what there is to say about the input.
+pub(crate) fn log(finding: &Finding) {
+    match finding.severity {
+        Severity::Error => tracing::error!("{finding}"),
+        Severity::Warning => tracing::warn!("{finding}"),
+        Severity::Ignored => tracing::info!("{finding}"),
+    }
+}
+
+fn findings(report: &Report) -> BTreeSet<String> {
+    report.findings.iter().map(ToString::to_string).collect()
 }

@@ -12,25 +12,24 @@ use crate::{cli::ReportOutput, load::Loaded};
 /// # Errors
 /// When the output cannot be written.
 pub fn report(loaded: &Loaded, output: ReportOutput, out: &mut dyn Write) -> anyhow::Result<bool> {
-    let mut findings: Vec<&Finding> = loaded.findings.iter().collect();
-    findings.sort_by(|a, b| a.order().cmp(&b.order()));
+    let findings = &loaded.report.findings;
     let shown = findings.iter().filter(|f| f.severity != Severity::Ignored);
     match output {
         ReportOutput::Text => {
-            for finding in &findings {
+            for finding in findings {
                 writeln!(out, "{finding}")?;
             }
             writeln!(
                 out,
                 "{} objects accepted, {} refused, {} warnings, {} of kinds that are not read",
-                loaded.objects,
-                loaded.refused.len() + loaded.undecodable.len(),
+                loaded.report.object_count(),
+                loaded.refused(),
                 loaded.count(Severity::Warning),
                 loaded.count(Severity::Ignored),
             )?;
         }
         ReportOutput::Json => {
-            let list: Vec<Value> = shown.map(|f| to_json(f)).collect();
+            let list: Vec<Value> = shown.map(to_json).collect();
             writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
         }
     }
