@@ -35,6 +35,7 @@ use crate::{
     cache::{Cache, Stats},
     inputs,
     names::{self, ClusterName},
+    patch::{self, ClusterPatches, Pass, PatchSet, Patcher},
 };
 use plan::Planner;
 
@@ -43,13 +44,18 @@ use plan::Planner;
 #[derive(Debug)]
 pub struct Cds {
     cache: Cache<Option<Arc<Resource>>>,
+    patcher: Patcher<ClusterPatches>,
 }
+
+/// The patches of a class, where it has some.
+type Patches = Option<Arc<PatchSet<ClusterPatches>>>;
 
 impl Cds {
     /// Makes a generator that keeps about `capacity` built clusters.
     pub fn new(capacity: usize) -> Self {
         Self {
             cache: Cache::new(capacity),
+            patcher: Patcher::new(capacity),
         }
     }
 
@@ -74,6 +80,8 @@ impl Cds {
             return ResourceSet::default();
         }
         let planner = Planner::new(snapshot, class);
+        let patches = self.patcher.resolve(snapshot, class);
+        let outward = Pass::outbound(class.proxy.proxy_type);
         // Asked for by name, only the services behind the names are looked at.
         let hosts: Option<BTreeSet<&str>> = interest.names().map(|names| {
             names
@@ -91,9 +99,13 @@ impl Cds {
             .collect();
         let outbound: Vec<Vec<Arc<Resource>>> = services
             .par_iter()
-            .map(|service| self.of_service(&planner, service))
+            .map(|service| {
+                let built = self.of_service(&planner, service);
+                let patched = |r| self.patched(&patches, &r, &[], outward);
+                built.into_iter().filter_map(patched).collect()
+            })
             .collect();
-        let rest = self.without_service(&planner, class);
+        let rest = self.without_service(&planner, class, &patches);
         outbound
             .into_iter()
             .flatten()
@@ -119,13 +131,29 @@ impl Cds {
         resources
     }
 
-    /// Fixed clusters and those of inbound traffic.
-    fn without_service(&self, planner: &Planner<'_>, class: &ProxyClass) -> Vec<Arc<Resource>> {
+    /// Fixed clusters, those of inbound traffic, and those that EnvoyFilters add.
+    fn without_service(
+        &self,
+        planner: &Planner<'_>,
+        class: &ProxyClass,
+        patches: &Patches,
+    ) -> Vec<Arc<Resource>> {
         let client = planner.client();
+        let outward = Pass::outbound(client.proxy_type);
         let none = || inputs::sources(None, None);
         let mut resources = Vec::new();
         let mut fixed = |name: &str, build: &dyn Fn() -> Cluster| {
-            resources.extend(self.cached(&(name, client), || Some(build()), none));
+            let built = self.cached(&(name, client), || Some(build()), none);
+            let pass = match name {
+                names::BLACK_HOLE | names::PASSTHROUGH => outward,
+                names::INBOUND_PASSTHROUGH => Pass::SidecarInbound,
+                // Helpers of tunnels and secrets are not patched.
+                _ => {
+                    resources.extend(built);
+                    return;
+                }
+            };
+            resources.extend(built.and_then(|r| self.patched(patches, &r, &[], pass)));
         };
         fixed(names::BLACK_HOLE, &|| fixed::black_hole(client));
         if client.proxy_type == ProxyType::Sidecar {
@@ -148,22 +176,61 @@ impl Cds {
         if let Some(resolver) = planner.allow_any_dynamic_dns() {
             let key = (names::ALLOW_ANY_DYNAMIC_DNS, client, resolver);
             let build = || Some(forward_proxy::allow_any(client, resolver));
-            resources.extend(self.cached(&key, build, none));
+            let built = self.cached(&key, build, none);
+            resources.extend(built.and_then(|r| self.patched(patches, &r, &[], outward)));
         }
         if client.proxy_type == ProxyType::Sidecar {
             for of_port in inbound::plan(class, client, planner.merges_inbound()) {
                 let sources =
                     || inputs::sources(of_port.primary.as_deref(), of_port.rule.as_deref());
-                resources.extend(self.cached(&of_port, || Some(of_port.build()), sources));
+                let built = self.cached(&of_port, || Some(of_port.build()), sources);
+                let hosts = of_port.hostnames();
+                let pass = Pass::SidecarInbound;
+                resources.extend(built.and_then(|r| self.patched(patches, &r, &hosts, pass)));
+            }
+        }
+        let passes = match client.proxy_type {
+            ProxyType::Sidecar => &[Pass::SidecarOutbound, Pass::SidecarInbound][..],
+            ProxyType::Router => &[Pass::Gateway],
+            ProxyType::Waypoint | ProxyType::Ztunnel => &[Pass::SidecarInbound],
+        };
+        for (pass, set) in passes
+            .iter()
+            .flat_map(|pass| patches.iter().map(move |set| (pass, set)))
+        {
+            for (cluster, added_by) in set.index.added(*pass) {
+                let sources = patch::sources([added_by]);
+                resources.push(Arc::new(patch::finished(
+                    cluster.name.clone(),
+                    &cluster,
+                    sources,
+                )));
             }
         }
         resources
     }
 
+    /// Patches a finished cluster; `None` when a patch removes it. `hosts` are the host names behind
+    /// an inbound cluster.
+    fn patched(
+        &self,
+        patches: &Patches,
+        built: &Arc<Resource>,
+        hosts: &[Arc<str>],
+        pass: Pass,
+    ) -> Option<Arc<Resource>> {
+        let Some(set) = patches else {
+            return Some(built.clone());
+        };
+        let candidates = set.index.candidates(built.name(), hosts, pass);
+        self.patcher
+            .patched(built, &candidates, pass, |cluster: Cluster| {
+                let cluster = set.index.apply(cluster, hosts, pass)?;
+                Some((cluster.name.clone(), cluster))
+            })
+    }
+
     /// Returns the resource that `build` makes of `inputs`, building it when these inputs are new.
-    ///
-    /// EnvoyFilters patch the message between building and encoding; what they are belongs to the
-    /// inputs.
     fn cached(
         &self,
         inputs: &impl Hash,

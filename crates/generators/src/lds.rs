@@ -31,6 +31,7 @@ use xds::{Resource, ResourceSet, Source};
 use self::{context::Context, parts::Parts};
 use crate::{
     cache::Cache,
+    patch::{self, ListenerPatches, Pass, PatchSet, Patcher},
     security::{PolicyFilters, peer_authentication::MtlsModes},
 };
 
@@ -42,12 +43,14 @@ const CACHED_LISTENERS: usize = 50_000;
 #[derive(Debug)]
 pub struct Lds {
     cache: Cache<Arc<Resource>>,
+    patcher: Patcher<ListenerPatches>,
 }
 
 impl Default for Lds {
     fn default() -> Self {
         Self {
             cache: Cache::new(CACHED_LISTENERS),
+            patcher: Patcher::new(CACHED_LISTENERS),
         }
     }
 }
@@ -59,40 +62,75 @@ impl Lds {
         if class.proxy.proxy_type != ProxyType::Sidecar || ctx.mesh().proxy_listen_port <= 0 {
             return ResourceSet::default();
         }
-        let parts = Parts::new(&ctx, PolicyFilters::default());
+        let parts = Parts::new(&ctx, PolicyFilters::resolve(snapshot, class));
+        let patches = self.patcher.resolve(snapshot, class);
+        let patched = |built: Arc<Resource>, pass| self.patched(patches.as_deref(), built, pass);
         let mut resources = Vec::new();
+        let outward = Pass::SidecarOutbound;
         for plan in outbound::plan(&ctx) {
-            let sources = &plan.sources;
-            resources.push(self.resource(&plan, &parts, sources, |parts| {
-                outbound::build(&plan, parts)
-            }));
+            let build = |parts: &Parts| outbound::build(&plan, parts);
+            resources.extend(patched(
+                self.resource(&plan, &parts, &plan.sources, build),
+                outward,
+            ));
         }
         let none = BTreeSet::new();
         if let Some(plan) = virtual_outbound::plan_http_proxy(&ctx) {
-            resources
-                .push(self.resource(&plan, &parts, &none, |parts| outbound::build(&plan, parts)));
+            let build = |parts: &Parts| outbound::build(&plan, parts);
+            resources.extend(patched(self.resource(&plan, &parts, &none, build), outward));
         }
         if let Some(plan) = virtual_outbound::plan(&ctx) {
-            resources.push(self.resource(&plan, &parts, &none, |parts| {
-                virtual_outbound::build(&plan, parts)
-            }));
+            let build = |parts: &Parts| virtual_outbound::build(&plan, parts);
+            resources.extend(patched(self.resource(&plan, &parts, &none, build), outward));
         }
         let mut inbound = inbound::plan(&ctx, &MtlsModes::resolve(snapshot, class));
         let logs = hbone::Loggers::of_mesh(&ctx);
         if hbone::listens(&ctx) {
             let listener = hbone::connect_terminate(&ctx, &logs);
-            resources.push(finish(&listener, &none));
+            resources.extend(patched(finish(&listener, &none), Pass::SidecarInbound));
             inbound.push(inbound::plan_internal(&ctx));
         }
         for plan in inbound {
-            let sources = &plan.sources;
-            resources
-                .push(self.resource(&plan, &parts, sources, |parts| inbound::build(&plan, parts)));
+            let build = |parts: &Parts| inbound::build(&plan, parts);
+            let built = self.resource(&plan, &parts, &plan.sources, build);
+            resources.extend(patched(built, Pass::SidecarInbound));
         }
         if hbone::sends(&ctx) {
             resources.push(finish(&hbone::connect_originate(&logs), &none));
         }
+        for pass in [Pass::SidecarOutbound, Pass::SidecarInbound] {
+            for (listener, added_by) in patches.iter().flat_map(|set| set.index.added(pass)) {
+                let sources = patch::sources([added_by]);
+                resources.push(Arc::new(patch::finished(
+                    listener.name.clone(),
+                    &listener,
+                    sources,
+                )));
+            }
+        }
         resources.into_iter().collect()
+    }
+
+    /// Patches a finished listener; `None` when a patch removes it.
+    fn patched(
+        &self,
+        patches: Option<&PatchSet<ListenerPatches>>,
+        built: Arc<Resource>,
+        pass: Pass,
+    ) -> Option<Arc<Resource>> {
+        let Some(set) = patches else {
+            return Some(built);
+        };
+        self.patcher.patched_by_set(
+            &built,
+            set,
+            pass,
+            |listener: &Listener| set.index.candidates(listener, pass),
+            |listener| {
+                let listener = set.index.apply(listener, pass)?;
+                Some((listener.name.clone(), listener))
+            },
+        )
     }
 
     /// Returns the listener of a plan, built when it is not cached.
@@ -110,9 +148,6 @@ impl Lds {
 }
 
 /// Encodes a finished listener.
-///
-/// The one place between building and encoding: whatever changes finished listeners, as patches of
-/// EnvoyFilters do, belongs here, and its fingerprint into the cache key of [`Lds::resource`].
 fn finish(listener: &Listener, sources: &BTreeSet<ConfigKey>) -> Arc<Resource> {
     let sources: Vec<Source> = sources
         .iter()

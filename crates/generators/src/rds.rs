@@ -22,7 +22,11 @@ pub(crate) use catch_all::virtual_host as catch_all_virtual_host;
 pub(crate) use domains::alternative_names;
 pub(crate) use inputs::{ClientView, RouteInputs};
 
-use crate::{cache::Cache, convert};
+use crate::{
+    cache::Cache,
+    convert,
+    patch::{Pass, PatchSet, Patcher, RouteNames, RoutePatches},
+};
 use name::RouteName;
 
 /// Route configurations that are kept. A class asks for one per HTTP port and sniffed service port.
@@ -35,12 +39,14 @@ const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 #[derive(Debug)]
 pub struct Rds {
     cache: Cache<Arc<Resource>>,
+    patcher: Patcher<RoutePatches>,
 }
 
 impl Default for Rds {
     fn default() -> Self {
         Self {
             cache: Cache::new(CACHED_ROUTES),
+            patcher: Patcher::new(CACHED_ROUTES),
         }
     }
 }
@@ -57,20 +63,27 @@ impl Rds {
             return ResourceSet::default();
         };
         let names: Vec<&Arc<str>> = names.iter().collect();
+        let patches = self.patcher.resolve(context, class);
         names
             .par_iter()
-            .map(|name| self.resource(context, class, name))
+            .map(|name| self.resource(context, class, name, patches.as_deref()))
             .collect::<Vec<_>>()
             .into_iter()
             .collect()
     }
 
-    fn resource(&self, context: &PushContext, class: &ProxyClass, name: &str) -> Arc<Resource> {
+    fn resource(
+        &self,
+        context: &PushContext,
+        class: &ProxyClass,
+        name: &str,
+        patches: Option<&PatchSet<RoutePatches>>,
+    ) -> Arc<Resource> {
         let Some(parsed) = RouteName::parse(name) else {
             return Arc::new(Resource::new(name, envoy_json::canonical(&empty(name))));
         };
         let inputs = RouteInputs::gather(context, class, name, parsed);
-        self.cache.get_or_build(inputs.fingerprint(), || {
+        let built = self.cache.get_or_build(inputs.fingerprint(), || {
             let sources: Vec<Source> = inputs
                 .provenance()
                 .iter()
@@ -78,7 +91,17 @@ impl Rds {
                 .collect();
             let body = envoy_json::canonical(&build(&inputs));
             Arc::new(Resource::new(name, body).with_sources(sources))
-        })
+        });
+        let Some(set) = patches else { return built };
+        let (names, pass) = (RouteNames::of_sidecar(name), Pass::SidecarOutbound);
+        let candidates = set.index.candidates(&names, pass);
+        let apply = |mut routes: RouteConfiguration| {
+            set.index.apply(&mut routes, &names, pass);
+            Some((routes.name.clone(), routes))
+        };
+        self.patcher
+            .patched(&built, &candidates, pass, apply)
+            .unwrap_or(built)
     }
 }
 

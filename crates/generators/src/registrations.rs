@@ -9,7 +9,7 @@ use xds::{
     Interest, PushOrder, Registration, ResourceSet, TypeFacts, XDS_GENERATORS, boxed, type_url,
 };
 
-use crate::{cds::Cds, eds::Eds, lds::Lds, nds, rds::Rds, world::Mesh};
+use crate::{cds::Cds, ecds::Ecds, eds::Eds, lds::Lds, nds, rds::Rds, world::Mesh};
 
 /// Type URL of the name table.
 pub const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
@@ -69,6 +69,21 @@ static RDS: Registration =
             },
         )
     });
+
+#[distributed_slice(XDS_GENERATORS)]
+static ECDS: Registration = Registration::new(
+    type_url::EXTENSION,
+    module_path!(),
+    TypeFacts::EXTENSIONS,
+    || {
+        let ecds = Ecds::default();
+        boxed::<Mesh>(
+            move |context: &PushContext, key: &Arc<ClassKey>, interest: &Interest| {
+                ecds.generate(context, &context.resolve(key), interest)
+            },
+        )
+    },
+);
 
 #[distributed_slice(XDS_GENERATORS)]
 static NDS: Registration = Registration::new(

@@ -1,9 +1,10 @@
 //! Security policies as filters and TLS contexts of listeners (security-policy).
 
-pub(crate) mod authz;
+mod authz;
 pub(crate) mod inbound_tls;
-pub(crate) mod jwt;
+mod jwt;
 pub(crate) mod peer_authentication;
+mod policies;
 pub(crate) mod server_tls;
 
 use envoy_types::pb::envoy::{

@@ -222,4 +222,6 @@ features! {
     "ENABLE_MULTICLUSTER_HEADLESS" multicluster_headless: bool = true;
     /// Sidecars end HBONE tunnels; only in ambient mode.
     "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = true;
+    /// One workload may have several external authorizers.
+    "PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS" multiple_custom_authz_providers: bool = false;
 }

@@ -130,6 +130,17 @@ impl InboundClusterInputs {
         flags.dual_stack && self.client.ip_mode == model::proxy::IpMode::Dual
     }
 
+    /// The host names of the services behind the port, for conditions of patches.
+    pub(super) fn hostnames(&self) -> Vec<std::sync::Arc<str>> {
+        if self.services.is_empty() && !self.placeholder.is_empty() {
+            return vec![self.placeholder.as_str().into()];
+        }
+        self.services
+            .iter()
+            .map(|service| service.hostname.clone())
+            .collect()
+    }
+
     fn stat_name(&self, name: &str) -> String {
         let parts = StatNameParts {
             service: self.primary.as_deref(),

@@ -87,7 +87,7 @@ pub(crate) fn session_state(
 }
 
 /// Adds the session of a rule's destinations to its route: each destination's replaces the one
-/// before, until a second one has a value.
+/// before, until one has a value while another is held: that one stays.
 pub(super) fn apply(
     rule: &api::virtual_service::HttpRoute,
     labels: &SessionLabels,
@@ -97,11 +97,10 @@ pub(super) fn apply(
     let mut held = None;
     for destination in rule.route.iter().filter_map(|d| d.destination.as_ref()) {
         let found = (ctx.service)(&destination.host).and_then(|s| of_service(&s, labels));
-        let stop = found.is_some() && held.is_some();
-        held = found;
-        if stop {
+        if found.is_some() && held.is_some() {
             break;
         }
+        held = found;
     }
     if let Some(config) = held {
         route

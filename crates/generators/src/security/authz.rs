@@ -31,7 +31,8 @@ use model::{
     api::security::{AuthorizationAction, AuthorizationPolicy},
 };
 
-pub(crate) use provider::{Provider, Providers};
+use provider::Providers;
+pub(super) use provider::resolve as providers;
 use rule::RuleContext;
 
 const HTTP_RBAC: &str = "envoy.filters.http.rbac";
@@ -40,7 +41,7 @@ const DRY_RUN: &str = "istio.io/dry-run";
 
 /// What the filters of one workload are built from.
 #[derive(Clone, Debug)]
-pub(crate) struct AuthzInputs {
+pub(super) struct AuthzInputs {
     /// Policies that apply, in the order of their evaluation within one action.
     pub policies: Vec<Arc<Config<AuthorizationPolicy>>>,
     /// The mesh's trust domain and its aliases.
@@ -55,7 +56,7 @@ pub(crate) struct AuthzInputs {
 
 /// Filters of one kind of chain.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub(crate) struct AuthzFilters<F> {
+pub(super) struct AuthzFilters<F> {
     /// Shadow RBAC and external authorization, a pair for each provider.
     pub custom: Vec<F>,
     /// AUDIT, DENY and ALLOW, as far as there are policies.
@@ -64,7 +65,7 @@ pub(crate) struct AuthzFilters<F> {
 
 /// Whether rules are compiled for requests or for connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Layer {
+enum Layer {
     /// Requests: everything can be matched.
     Http,
     /// Connections: what belongs to requests cannot be matched.
@@ -72,12 +73,12 @@ pub(crate) enum Layer {
 }
 
 /// Builds the filters of HTTP chains.
-pub(crate) fn http(inputs: &AuthzInputs) -> AuthzFilters<HttpFilter> {
+pub(super) fn http(inputs: &AuthzInputs) -> AuthzFilters<HttpFilter> {
     build(inputs, Layer::Http, http_rbac, custom::http)
 }
 
 /// Builds the filters of TCP chains.
-pub(crate) fn tcp(inputs: &AuthzInputs) -> AuthzFilters<Filter> {
+pub(super) fn tcp(inputs: &AuthzInputs) -> AuthzFilters<Filter> {
     build(inputs, Layer::Tcp, network_rbac, custom::tcp)
 }
 
@@ -105,7 +106,7 @@ fn build<F>(
 
 /// Enforced and shadow rules of one filter.
 #[derive(Clone, Default, Debug)]
-pub(super) struct RbacRules {
+struct RbacRules {
     enforced: Option<Rbac>,
     shadow: Option<Rbac>,
     shadow_prefix: String,

@@ -13,16 +13,16 @@ use envoy_types::pb::{
             jwt_requirement::RequiresType,
             requirement_rule::RequirementType,
         },
+        extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter},
     },
-    google::protobuf::{Any, Empty},
+    google::protobuf::Empty,
 };
 use model::api::{Duration, security::JwtRule};
 use pushctx::PushContext;
 
 use crate::{convert, names, provider};
 
-/// The filter's name.
-pub(crate) const FILTER: &str = "envoy.filters.http.jwt_authn";
+const FILTER: &str = "envoy.filters.http.jwt_authn";
 
 const DEFAULT_TIMEOUT_SECONDS: u32 = 5;
 const CACHE_SECONDS: i64 = 300;
@@ -55,7 +55,7 @@ pub(crate) fn filter(
     context: &PushContext,
     rules: &[JwtRule],
     clear_route_cache: bool,
-) -> Option<Any> {
+) -> Option<HttpFilter> {
     if rules.is_empty() {
         return None;
     }
@@ -71,7 +71,7 @@ pub(crate) fn filter(
             )
         })
         .collect();
-    Some(envoy_json::encode::any(&JwtAuthentication {
+    let config = envoy_json::any(&JwtAuthentication {
         providers,
         rules: vec![RequirementRule {
             r#match: Some(RouteMatch {
@@ -82,7 +82,12 @@ pub(crate) fn filter(
         }],
         bypass_cors_preflight: true,
         ..JwtAuthentication::default()
-    }))
+    });
+    Some(HttpFilter {
+        name: FILTER.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(config)),
+        ..HttpFilter::default()
+    })
 }
 
 fn provider_name(index: usize) -> String {

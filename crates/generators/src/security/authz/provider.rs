@@ -11,11 +11,11 @@ use crate::{names, provider};
 const MAX_NAME: usize = 63;
 
 /// External authorizers by name; `None` for one that is defined but cannot be used.
-pub(crate) type Providers = BTreeMap<String, Option<Provider>>;
+pub(in crate::security) type Providers = BTreeMap<String, Option<Provider>>;
 
 /// An external authorizer that can be used.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Provider {
+pub(in crate::security) struct Provider {
     /// Cluster of the service.
     pub cluster: String,
     /// Host name of the service.
@@ -28,7 +28,7 @@ pub(crate) struct Provider {
 
 /// How an external authorizer is asked.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum ProviderKind {
+pub(in crate::security) enum ProviderKind {
     /// By HTTP.
     Http(ExtAuthzHttpProvider),
     /// By gRPC.
@@ -36,7 +36,7 @@ pub(crate) enum ProviderKind {
 }
 
 /// Resolves the external authorizers of the mesh.
-pub(crate) fn resolve(context: &PushContext) -> Providers {
+pub(in crate::security) fn resolve(context: &PushContext) -> Providers {
     let mesh: &MeshConfig = context.mesh();
     let mut seen = BTreeSet::new();
     let mut providers = Providers::new();

@@ -1,0 +1,235 @@
+//! Patches of clusters (envoyfilter §9).
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::{
+    cluster::v3::{Cluster, cluster::TransportSocketMatch},
+    core::v3::{TransportSocket, transport_socket::ConfigType},
+};
+use model::api::envoy_filter::{ApplyTo, ClusterMatch, Operation};
+
+use super::{
+    Pass, Patch, PatchIndex,
+    buckets::{Buckets, Step, walk},
+};
+use crate::names::{ClusterName, Direction};
+
+/// The selective condition of a patch.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Key {
+    Name(String),
+    Parts {
+        service: Option<String>,
+        subset: Option<String>,
+        port: Option<u32>,
+    },
+}
+
+/// Which of service, subset and port a patch states.
+type Mask = (bool, bool, bool);
+
+/// Patches of clusters by name, service, subset and port.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterPatches {
+    patches: Vec<Arc<Patch>>,
+    /// Everything but additions.
+    buckets: Buckets<Key>,
+    masks: Vec<Mask>,
+}
+
+impl PatchIndex for ClusterPatches {
+    const KINDS: &'static [ApplyTo] = &[ApplyTo::Cluster];
+
+    fn build(patches: Vec<Arc<Patch>>) -> Self {
+        let mut index = Self::default();
+        for (patch, position) in patches.iter().zip(0..) {
+            if patch.operation == Operation::Add {
+                continue;
+            }
+            let key = patch.matching.cluster.as_ref().and_then(key);
+            if let Some(Key::Parts {
+                service,
+                subset,
+                port,
+            }) = &key
+            {
+                let mask = (service.is_some(), subset.is_some(), port.is_some());
+                if !index.masks.contains(&mask) {
+                    index.masks.push(mask);
+                }
+            }
+            index.buckets.push(position, key);
+        }
+        index.patches = patches;
+        index
+    }
+}
+
+fn key(matching: &ClusterMatch) -> Option<Key> {
+    if !matching.name.is_empty() {
+        return Some(Key::Name(matching.name.clone()));
+    }
+    let text = |t: &String| (!t.is_empty()).then(|| t.clone());
+    let (service, subset) = (text(&matching.service), text(&matching.subset));
+    let port = (matching.port_number != 0).then_some(matching.port_number);
+    (service.is_some() || subset.is_some() || port.is_some()).then_some(Key::Parts {
+        service,
+        subset,
+        port,
+    })
+}
+
+impl ClusterPatches {
+    /// Lists the patches that may touch a cluster, in order. `hosts` are the host names behind an
+    /// inbound cluster.
+    pub(crate) fn candidates(&self, name: &str, hosts: &[Arc<str>], pass: Pass) -> Vec<Arc<Patch>> {
+        self.positions(name, hosts)
+            .into_iter()
+            .map(|position| &self.patches[position as usize])
+            .filter(|patch| patch.is_for(pass))
+            .cloned()
+            .collect()
+    }
+
+    /// Patches a cluster; `None` when it is removed.
+    pub(crate) fn apply(
+        &self,
+        cluster: Cluster,
+        hosts: &[Arc<str>],
+        pass: Pass,
+    ) -> Option<Cluster> {
+        let mut cluster = Some(cluster);
+        walk(
+            &mut cluster,
+            |c| c.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
+            |name| self.positions(name, hosts),
+            |slot, position| {
+                let Some(cluster) = slot else {
+                    return Step::Stop;
+                };
+                let patch = &self.patches[position as usize];
+                if !patch.is_for(pass) || !matches(patch, &cluster.name, hosts) {
+                    return Step::Untouched;
+                }
+                if patch.operation == Operation::Remove {
+                    *slot = None;
+                    return Step::Stop;
+                }
+                let Some(lists) = patch.merges() else {
+                    return Step::Untouched;
+                };
+                if !merge_transport_socket(patch, cluster) {
+                    patch.merge_into(cluster, lists);
+                }
+                Step::Changed
+            },
+        );
+        cluster
+    }
+
+    /// Builds the clusters that patches add in a pass, each with its patch.
+    pub(crate) fn added(&self, pass: Pass) -> Vec<(Cluster, &Arc<Patch>)> {
+        let adding = self.patches.iter().filter(|patch| patch.adds_in(pass));
+        adding
+            .filter_map(|patch| Some((patch.typed()?, patch)))
+            .collect()
+    }
+
+    fn positions(&self, name: &str, hosts: &[Arc<str>]) -> Vec<u32> {
+        if self.buckets.is_empty() {
+            return Vec::new();
+        }
+        let parsed = ClusterName::parse(name);
+        let inbound = parsed.direction == Direction::Inbound && !hosts.is_empty();
+        let own = [Arc::from(parsed.hostname)];
+        let hosts = if inbound { hosts } else { &own[..] };
+        let mut probes = vec![Key::Name(name.to_owned())];
+        for &(service, subset, port) in &self.masks {
+            let no_part = (subset && parsed.subset.is_empty()) || (port && parsed.port == 0);
+            if no_part {
+                continue;
+            }
+            let key = |host: Option<&str>| Key::Parts {
+                service: host.map(str::to_owned),
+                subset: subset.then(|| parsed.subset.to_owned()),
+                port: port.then(|| u32::from(parsed.port)),
+            };
+            if service {
+                probes.extend(hosts.iter().map(|host| key(Some(host))));
+            } else {
+                probes.push(key(None));
+            }
+        }
+        self.buckets.candidates(probes)
+    }
+}
+
+/// Tells whether a patch's condition holds for a cluster (envoyfilter §9.1).
+fn matches(patch: &Patch, name: &str, hosts: &[Arc<str>]) -> bool {
+    let Some(matching) = &patch.matching.cluster else {
+        return true;
+    };
+    if !matching.name.is_empty() {
+        return matching.name == name;
+    }
+    let parsed = ClusterName::parse(name);
+    let of_host = if parsed.direction == Direction::Inbound && !hosts.is_empty() {
+        hosts.iter().any(|host| **host == *matching.service)
+    } else {
+        parsed.hostname == matching.service
+    };
+    (matching.subset.is_empty() || matching.subset == parsed.subset)
+        && (matching.service.is_empty() || of_host)
+        && (matching.port_number == 0 || matching.port_number == u32::from(parsed.port))
+}
+
+/// Merges a patch that states a transport socket into that of the cluster; tells whether it did:
+/// then the rest of the patch does not count (envoyfilter §9.2).
+fn merge_transport_socket(patch: &Patch, cluster: &mut Cluster) -> bool {
+    let states_socket = patch
+        .value
+        .as_ref()
+        .is_some_and(|value| value.has_field_by_name("transport_socket"));
+    if !states_socket {
+        return false;
+    }
+    let Some(wanted) = patch
+        .typed::<Cluster>()
+        .and_then(|value| value.transport_socket)
+    else {
+        return false;
+    };
+    if !cluster.transport_socket_matches.is_empty() {
+        let found = cluster
+            .transport_socket_matches
+            .iter_mut()
+            .filter_map(
+                |TransportSocketMatch {
+                     transport_socket, ..
+                 }| transport_socket.as_mut(),
+            )
+            .find(|socket| socket.name == wanted.name);
+        if let Some(socket) = found {
+            merge_socket(patch, socket, &wanted);
+        }
+        return true;
+    }
+    match cluster
+        .transport_socket
+        .as_mut()
+        .filter(|socket| socket.name == wanted.name)
+    {
+        Some(socket) => merge_socket(patch, socket, &wanted),
+        None => cluster.transport_socket = Some(wanted),
+    }
+    true
+}
+
+/// Merges the config of one transport socket into that of another of the same name.
+pub(super) fn merge_socket(patch: &Patch, socket: &mut TransportSocket, wanted: &TransportSocket) {
+    if let (Some(ConfigType::TypedConfig(target)), Some(ConfigType::TypedConfig(config))) =
+        (&mut socket.config_type, &wanted.config_type)
+    {
+        patch.check(envoy_json::merge::merge_any(target, config));
+    }
+}

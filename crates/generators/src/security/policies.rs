@@ -1,0 +1,48 @@
+//! The policies of a workload as filters: resolved once for each class.
+
+use model::api::security::JwtRule;
+use pushctx::{ProxyClass, PushContext};
+
+use super::{
+    PolicyFilters,
+    authz::{self, AuthzInputs},
+    jwt,
+};
+
+impl PolicyFilters {
+    /// Resolves the filters of a class (security-policy §5, §7).
+    pub(crate) fn resolve(context: &PushContext, class: &ProxyClass) -> Self {
+        let workload = class.workload();
+        let found = context.authorization_policies(&workload);
+        let inputs = AuthzInputs {
+            policies: [found.custom, found.audit, found.deny, found.allow].concat(),
+            trust_domains: trust_domains(context),
+            providers: authz::providers(context),
+            several_providers: context.features().multiple_custom_authz_providers,
+            filter_state: false,
+        };
+        let http = authz::http(&inputs);
+        let tcp = authz::tcp(&inputs);
+        let rules: Vec<JwtRule> = context
+            .request_authentications(&workload)
+            .iter()
+            .flat_map(|policy| policy.spec.jwt_rules.iter().cloned())
+            .collect();
+        Self {
+            http_custom: http.custom,
+            jwt: jwt::filter(context, &rules, class.proxy.is_router()),
+            http_rbac: http.rbac,
+            tcp_custom: tcp.custom,
+            tcp_rbac: tcp.rbac,
+        }
+    }
+}
+
+/// The mesh's trust domain and its aliases, in the order in which principals are expanded.
+fn trust_domains(context: &PushContext) -> Vec<String> {
+    let mesh = context.mesh();
+    std::iter::once(&mesh.trust_domain)
+        .chain(&mesh.trust_domain_aliases)
+        .cloned()
+        .collect()
+}
