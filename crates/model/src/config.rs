@@ -121,7 +121,7 @@ pub struct Meta {
     pub generation: i64,
     /// The name was generated (`generateName` is set): it says less than its owner's.
     pub generated_name: bool,
-    /// The owner that controls the object, for example the ReplicaSet of a pod.
+    /// The owner that controls the object, for example the `ReplicaSet` of a pod.
     pub controller: Option<Box<Owner>>,
     /// The object has a deletion time: it is on its way out.
     pub deleting: bool,

@@ -8,7 +8,6 @@ macro_rules! features {
     ($($(#[$doc:meta])* $variable:literal $field:ident: $ty:ty = $default:expr;)*) => {
         /// Flags by field; each documents its variable's meaning. Defaults are Istio's.
         #[derive(Clone, PartialEq, Debug)]
-        #[expect(clippy::struct_excessive_bools, reason = "each is an independent switch of Istio's")]
         pub struct Features { $($(#[$doc])* #[doc = concat!("\n\nVariable `", $variable, "`.")] pub $field: $ty,)* }
 
         impl Default for Features {
@@ -196,7 +195,7 @@ features! {
     "PILOT_ENABLE_ALPN_FILTER" alpn_filter: bool = true;
     /// Mongo ports have a Mongo filter.
     "PILOT_ENABLE_MONGO_FILTER" mongo_filter: bool = true;
-    /// MySQL ports have a MySQL filter.
+    /// `MySQL` ports have a `MySQL` filter.
     "PILOT_ENABLE_MYSQL_FILTER" mysql_filter: bool = false;
     /// HTTP/1.0 is accepted.
     "PILOT_HTTP10" http10: bool = false;

@@ -23,11 +23,11 @@ pub enum Protocol {
     Https,
     /// TLS, opaque to the mesh.
     Tls,
-    /// MongoDB.
+    /// `MongoDB`.
     Mongo,
     /// Redis.
     Redis,
-    /// MySQL.
+    /// `MySQL`.
     MySql,
     /// Unknown: sniffed by the proxy.
     #[default]

@@ -202,7 +202,7 @@ pub struct Proxy {
     pub extensions: Option<BTreeSet<String>>,
 }
 
-/// Why a node cannot be served; the stream ends with InvalidArgument.
+/// Why a node cannot be served; the stream ends with `InvalidArgument`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {

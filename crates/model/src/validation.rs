@@ -144,3 +144,6 @@ pub fn validate_networks(networks: &MeshNetworks, resolve_names: bool) -> Vec<Is
     mesh::networks(networks, resolve_names, &Scope::new("", &issues));
     issues.into_inner()
 }
+
+#[cfg(test)]
+mod tests;

@@ -247,8 +247,8 @@ pub fn decode_at<T: DeserializeOwned>(
 /// Where a value stands; a list on the stack, printed only when it is needed.
 pub(crate) enum Path<'a> {
     Root(&'a str),
-    Key { parent: &'a Path<'a>, key: &'a str },
-    Index { parent: &'a Path<'a>, index: usize },
+    Key { parent: &'a Self, key: &'a str },
+    Index { parent: &'a Self, index: usize },
 }
 
 impl Display for Path<'_> {

@@ -332,13 +332,13 @@ message! {
         number: u32,
     }
 
-    /// An IngressClass.
+    /// A class of Ingress objects.
     pub struct IngressClass {
         /// What is wanted.
         spec: IngressClassSpec,
     }
 
-    /// What an IngressClass wants.
+    /// What such a class wants.
     pub struct IngressClassSpec {
         /// Who serves it.
         controller: String,

@@ -1,4 +1,4 @@
-//! `networking.istio.io` ProxyConfig, the custom resource (config-model.md §3.9).
+//! `networking.istio.io` `ProxyConfig`, the custom resource (config-model.md §3.9).
 
 use std::collections::BTreeMap;
 

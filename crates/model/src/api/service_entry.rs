@@ -1,4 +1,4 @@
-//! `networking.istio.io` ServiceEntry, WorkloadEntry and WorkloadGroup (config-model.md §3.5, §3.6).
+//! `networking.istio.io` ServiceEntry, WorkloadEntry and `WorkloadGroup` (config-model.md §3.5, §3.6).
 
 use std::collections::BTreeMap;
 

@@ -116,7 +116,7 @@ fn validate_rule(rule: &Rule, raw: Option<&Value>, scope: &Scope<'_>) {
         }
     });
     scope.each("when", &rule.when, |scope, when| {
-        condition::validate(when, scope)
+        condition::validate(when, scope);
     });
 }
 

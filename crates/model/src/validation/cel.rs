@@ -111,20 +111,19 @@ fn tokens(expression: &str) -> Result<Vec<Token<'_>>, String> {
 
 /// Measures a string or bytes literal at the start of `text`.
 fn string(text: &str) -> Result<Option<usize>, String> {
-    let prefix = text.find(['"', '\'']).unwrap_or(usize::MAX);
-    let (raw, start) = match text
-        .get(..prefix.min(text.len()))
-        .map(str::to_ascii_lowercase)
-        .as_deref()
-    {
-        Some("") => (false, prefix),
-        Some("r" | "br" | "rb") => (true, prefix),
-        Some("b") => (false, prefix),
-        _ => return Ok(None),
-    };
-    let Some(quoted) = text.get(start..).filter(|quoted| !quoted.is_empty()) else {
+    let Some(start) = text
+        .bytes()
+        .take(3)
+        .position(|byte| matches!(byte, b'"' | b'\''))
+    else {
         return Ok(None);
     };
+    let raw = match text[..start].to_ascii_lowercase().as_str() {
+        "" | "b" => false,
+        "r" | "br" | "rb" => true,
+        _ => return Ok(None),
+    };
+    let quoted = &text[start..];
     let triple = quoted.starts_with("\"\"\"") || quoted.starts_with("'''");
     let quote = &quoted[..if triple { 3 } else { 1 }];
     let mut at = quote.len();

@@ -1,4 +1,4 @@
-//! TrafficExtension, WasmPlugin and ProxyConfig (telemetry-extensions.md §18).
+//! TrafficExtension, WasmPlugin and `ProxyConfig` (telemetry-extensions.md §18).
 
 use super::{Scope, names, selectors, text};
 use crate::api::extensions::{

@@ -44,7 +44,7 @@ pub(super) fn validate(spec: &Gateway, meta: &Meta, scope: &Scope<'_>) {
             .error("a gateway needs at least one server");
     }
     scope.each("servers", &spec.servers, |scope, server| {
-        validate_server(server, is_generated, scope)
+        validate_server(server, is_generated, scope);
     });
     let port_names: Vec<Option<&str>> = spec
         .servers

@@ -190,7 +190,7 @@ fn parents(parents: &[ParentReference], scope: &Scope<'_>) {
 fn hostnames(hosts: &[String], scope: &Scope<'_>) {
     size(scope, "hostnames", hosts.len(), MAX_HOSTNAMES);
     scope.each("hostnames", hosts, |scope, host| {
-        scope.check(hostname(host, true))
+        scope.check(hostname(host, true));
     });
 }
 
@@ -531,7 +531,7 @@ pub(super) fn reference_grant(spec: &ReferenceGrant, scope: &Scope<'_>) {
         required(scope, "namespace", &from.namespace);
     });
     scope.each("to", &spec.to, |scope, to| {
-        required(scope, "kind", &to.kind)
+        required(scope, "kind", &to.kind);
     });
 }
 

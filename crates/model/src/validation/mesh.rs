@@ -47,7 +47,7 @@ pub(super) fn validate(config: &MeshConfig, scope: &Scope<'_>) {
         &config.service_settings,
         |scope, settings| {
             scope.each("hosts", &settings.hosts, |scope, host| {
-                scope.check(names::wildcard_domain(host))
+                scope.check(names::wildcard_domain(host));
             });
         },
     );

@@ -28,7 +28,7 @@ struct Parser<'a> {
     names: Vec<&'a str>,
 }
 
-impl<'a> Parser<'a> {
+impl Parser<'_> {
     fn peek(&self) -> Option<char> {
         self.rest.chars().next()
     }

@@ -143,17 +143,14 @@ pub(crate) fn url(text: &str) -> Result<Url<'_>, String> {
     let host_port = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host_port)| host_port);
-    let (host, port) = match host_port.strip_prefix('[') {
-        Some(address) => {
-            let (address, port) = address
-                .split_once(']')
-                .ok_or_else(|| invalid("missing \"]\""))?;
-            (address, port)
-        }
-        None => {
-            let end = host_port.rfind(':').unwrap_or(host_port.len());
-            (&host_port[..end], &host_port[end..])
-        }
+    let (host, port) = if let Some(address) = host_port.strip_prefix('[') {
+        let (address, port) = address
+            .split_once(']')
+            .ok_or_else(|| invalid("missing \"]\""))?;
+        (address, port)
+    } else {
+        let end = host_port.rfind(':').unwrap_or(host_port.len());
+        (&host_port[..end], &host_port[end..])
     };
     let port_valid = port.is_empty()
         || port

@@ -51,13 +51,13 @@ pub(super) fn validate(spec: &VirtualService, meta: &Meta, scope: &Scope<'_>) {
         scope.error("there are no http, tls or tcp routes");
     }
     scope.each("http", &spec.http, |scope, route| {
-        http::validate(route, &whole, scope)
+        http::validate(route, &whole, scope);
     });
     scope.each("tls", &spec.tls, |scope, route| {
-        tls_route(route, &whole, scope)
+        tls_route(route, &whole, scope);
     });
     scope.each("tcp", &spec.tcp, |scope, route| {
-        tcp_route(route, &whole, scope)
+        tcp_route(route, &whole, scope);
     });
     selectors::export_to(scope, &spec.export_to, &meta.namespace, Exported::Other);
     unreachable::warn(spec, scope);
@@ -199,7 +199,7 @@ fn tls_route(route: &TlsRoute, whole: &Whole<'_>, scope: &Scope<'_>) {
                 .error("at least one server name is needed");
         }
         scope.each("sniHosts", &attributes.sni_hosts, |scope, name| {
-            sni_host(name, whole, scope)
+            sni_host(name, whole, scope);
         });
         scope.each(
             "destinationSubnets",

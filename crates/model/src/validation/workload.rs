@@ -1,4 +1,4 @@
-//! WorkloadEntry and WorkloadGroup (config-model.md §5.1).
+//! WorkloadEntry and `WorkloadGroup` (config-model.md §5.1).
 
 use super::gateway::UNIX;
 use super::text;

@@ -1,4 +1,4 @@
-//! GatewayClass, Gateway and ListenerSet.
+//! `GatewayClass`, Gateway and `ListenerSet`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! ReferenceGrant and BackendTLSPolicy.
+//! `ReferenceGrant` and `BackendTLSPolicy`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! HTTPRoute, GRPCRoute, TCPRoute and TLSRoute.
+//! `HTTPRoute`, `GRPCRoute`, `TCPRoute` and `TLSRoute`.
 
 use crate::api::Duration;
 use crate::api::codec::{message, proto_enum};

@@ -9,7 +9,7 @@ use crate::api::common::{
     ClientTlsSettings, ConnectionPool, HttpRetry, LabelSelector, LocalityLbSetting,
     OutlierDetection, TcpKeepalive, ZoneAwareLbSetting,
 };
-use crate::api::mesh::{EnvoyFileAccessLogProvider, Nothing};
+use crate::api::mesh::{EnvoyFileAccessLogProvider, Nothing, StackdriverProvider};
 
 /// Settings of the whole mesh.
 ///
@@ -185,7 +185,7 @@ impl Default for MeshConfig {
                     ..provider("prometheus")
                 },
                 ExtensionProvider {
-                    stackdriver: Some(Default::default()),
+                    stackdriver: Some(StackdriverProvider::default()),
                     ..provider("stackdriver")
                 },
                 ExtensionProvider {

@@ -165,6 +165,7 @@ mod tests {
 
     use super::*;
     use crate::api::Duration;
+    use crate::api::common::LocalityLbSetting;
     use crate::api::mesh::MeshOutboundTrafficMode;
 
     #[track_caller]
@@ -196,7 +197,7 @@ mod tests {
             mesh.outbound_traffic_policy.mode,
             MeshOutboundTrafficMode::RegistryOnly
         );
-        assert_eq!(mesh.locality_lb_setting, Some(Default::default()));
+        assert_eq!(mesh.locality_lb_setting, Some(LocalityLbSetting::default()));
         assert!(!mesh.enable_tracing);
         assert_eq!(mesh.connect_timeout, Duration::from_secs(3));
         assert_eq!(mesh.ingress_class, "istio");

@@ -183,7 +183,7 @@ message! {
 
     /// Hardware for private keys; one member is set.
     pub struct PrivateKeyProvider {
-        /// CryptoMb.
+        /// `CryptoMb`.
         cryptomb: Option<KeyProviderSettings>,
         /// QAT.
         qat: Option<KeyProviderSettings>,

@@ -156,7 +156,7 @@ fn maglev(scope: &Scope<'_>, table: &Maglev) {
 
 fn is_prime(number: u64) -> bool {
     number >= 2
-        && (2..)
+        && (2..number)
             .take_while(|divisor| divisor * divisor <= number)
-            .all(|divisor| number % divisor != 0)
+            .all(|divisor| !number.is_multiple_of(divisor))
 }

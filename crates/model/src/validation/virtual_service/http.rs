@@ -46,7 +46,7 @@ const GRPC_STATUSES: [&str; 17] = [
 pub(super) fn validate(route: &HttpRoute, whole: &Whole<'_>, scope: &Scope<'_>) {
     actions(route, whole, scope);
     scope.each("match", &route.r#match, |scope, request| {
-        match_request(request, whole, scope)
+        match_request(request, whole, scope);
     });
     header_operations(&scope.field("headers"), route.headers.as_ref());
     if let Some(policy) = &route.cors_policy {
@@ -196,7 +196,7 @@ fn cors(scope: &Scope<'_>, policy: &CorsPolicy) {
         ("exposeHeaders", &policy.expose_headers),
     ] {
         scope.each(key, names, |scope, name| {
-            scope.check(text::header_name(name))
+            scope.check(text::header_name(name));
         });
     }
     if let Some(max_age) = policy.max_age {

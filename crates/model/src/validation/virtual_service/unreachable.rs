@@ -11,7 +11,7 @@ pub(super) fn warn(spec: &VirtualService, scope: &Scope<'_>) {
     http(spec, scope);
     let mut seen = Vec::new();
     scope.each("tls", &spec.tls, |scope, route| {
-        shadowed(scope, &route.r#match, &mut seen, |request| request.clone());
+        shadowed(scope, &route.r#match, &mut seen, Clone::clone);
     });
     let mut seen = Vec::new();
     let mut catch_all = None;
@@ -23,7 +23,7 @@ pub(super) fn warn(spec: &VirtualService, scope: &Scope<'_>) {
                 "never gets traffic: tcp[{first}] matches everything"
             ));
         }
-        shadowed(&scope, &route.r#match, &mut seen, |request| request.clone());
+        shadowed(&scope, &route.r#match, &mut seen, Clone::clone);
         if route.r#match.is_empty() {
             catch_all = catch_all.or(Some(index));
         }
