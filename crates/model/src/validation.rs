@@ -108,15 +108,17 @@ pub fn validate_object(
         Object::Telemetry(o) => telemetry::validate(&o.spec, spec, scope),
         Object::WasmPlugin(o) => extensions::wasm_plugin(&o.spec, scope),
         Object::TrafficExtension(o) => extensions::traffic_extension(&o.spec, scope),
-        Object::GatewayClass(o) => gateway_api::gateway_class(&o.spec, scope),
-        Object::KubernetesGateway(o) => gateway_api::gateway(&o.spec, scope),
-        Object::ListenerSet(o) => gateway_api::listener_set(&o.spec, scope),
-        Object::HttpRoute(o) => gateway_api::http_route(&o.spec, scope),
-        Object::GrpcRoute(o) => gateway_api::grpc_route(&o.spec, scope),
-        Object::TcpRoute(o) => gateway_api::l4_route(&o.spec.parent_refs, &o.spec.rules, scope),
-        Object::TlsRoute(o) => gateway_api::tls_route(&o.spec, scope),
-        Object::ReferenceGrant(o) => gateway_api::reference_grant(&o.spec, scope),
-        Object::BackendTlsPolicy(o) => gateway_api::backend_tls_policy(&o.spec, scope),
+        Object::GatewayClass(o) => gateway_api::gateway_class(&o.spec, &scope.lenient()),
+        Object::KubernetesGateway(o) => gateway_api::gateway(&o.spec, &scope.lenient()),
+        Object::ListenerSet(o) => gateway_api::listener_set(&o.spec, &scope.lenient()),
+        Object::HttpRoute(o) => gateway_api::http_route(&o.spec, &scope.lenient()),
+        Object::GrpcRoute(o) => gateway_api::grpc_route(&o.spec, &scope.lenient()),
+        Object::TcpRoute(o) => {
+            gateway_api::l4_route(&o.spec.parent_refs, &o.spec.rules, &scope.lenient())
+        }
+        Object::TlsRoute(o) => gateway_api::tls_route(&o.spec, &scope.lenient()),
+        Object::ReferenceGrant(o) => gateway_api::reference_grant(&o.spec, &scope.lenient()),
+        Object::BackendTlsPolicy(o) => gateway_api::backend_tls_policy(&o.spec, &scope.lenient()),
         Object::Namespace(_)
         | Object::Node(_)
         | Object::Pod(_)

@@ -247,14 +247,23 @@ pub fn decode_at<T: DeserializeOwned>(
 /// Where a value stands; a list on the stack, printed only when it is needed.
 pub(crate) enum Path<'a> {
     Root(&'a str),
-    Key { parent: &'a Self, key: &'a str },
-    Index { parent: &'a Self, index: usize },
+    /// The same place, borrowed for a shorter time.
+    Same(&'a Path<'a>),
+    Key {
+        parent: &'a Self,
+        key: &'a str,
+    },
+    Index {
+        parent: &'a Self,
+        index: usize,
+    },
 }
 
 impl Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root(root) => f.write_str(root),
+            Self::Same(path) => path.fmt(f),
             Self::Index { parent, index } => write!(f, "{parent}[{index}]"),
             Self::Key { parent, key } => {
                 let mut text = parent.to_string();

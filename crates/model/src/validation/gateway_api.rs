@@ -1,7 +1,7 @@
 //! Kinds of Gateway API: the rules of their schemas.
 //!
-//! The API server checks these before anybody sees the objects; here they are for files. They
-//! cover what would otherwise be misread: missing names, ports out of range, filters without body.
+//! The API server refuses what breaks these; the admission of Istio does not look at these kinds,
+//! and the translation copes with all of them. So in files they are warnings.
 
 use super::names::{self, Verdict};
 use super::{Scope, text};

@@ -13,6 +13,8 @@ use crate::api::codec::Path;
 pub(crate) struct Scope<'a> {
     path: Path<'a>,
     issues: &'a RefCell<Vec<Issue>>,
+    /// How much errors matter: those that somebody else judges are warnings.
+    errors: Severity,
 }
 
 impl<'a> Scope<'a> {
@@ -21,6 +23,7 @@ impl<'a> Scope<'a> {
         Self {
             path: Path::Root(root),
             issues,
+            errors: Severity::Error,
         }
     }
 
@@ -29,6 +32,17 @@ impl<'a> Scope<'a> {
         Scope {
             path: Path::Root(root),
             issues: self.issues,
+            errors: self.errors,
+        }
+    }
+
+    /// Stays at the place, but reports errors as warnings.
+    pub(crate) fn lenient(&self) -> Scope<'_> {
+        let path = Path::Same(&self.path);
+        Scope {
+            path,
+            issues: self.issues,
+            errors: Severity::Warning,
         }
     }
 
@@ -40,6 +54,7 @@ impl<'a> Scope<'a> {
                 key,
             },
             issues: self.issues,
+            errors: self.errors,
         }
     }
 
@@ -51,6 +66,7 @@ impl<'a> Scope<'a> {
                 index,
             },
             issues: self.issues,
+            errors: self.errors,
         }
     }
 
@@ -82,7 +98,7 @@ impl<'a> Scope<'a> {
 
     /// Reports that the object cannot be accepted.
     pub(crate) fn error(&self, reason: impl Display) {
-        self.report(Severity::Error, reason);
+        self.report(self.errors, reason);
     }
 
     /// Reports something that is accepted but hardly meant.

@@ -181,7 +181,15 @@ fn egress(listener: &EgressListener, before: &[EgressListener], is_last: bool, s
         }
     }
     match socket {
-        Some(path) => scope.field("bind").check(names::unix_path(path)),
+        Some(path) => {
+            scope.field("bind").check(names::unix_path(path));
+            if let Some(port) = listener.port.as_ref().filter(|port| port.number != 0) {
+                scope.field("bind").error(format_args!(
+                    "a unix socket has no port, but the number is {}",
+                    port.number
+                ));
+            }
+        }
         None if !listener.bind.is_empty() => scope.field("bind").check(names::ip(&listener.bind)),
         None => {}
     }

@@ -20,19 +20,28 @@ pub(super) fn validate(spec: &Telemetry, raw: Option<&Value>, scope: &Scope<'_>)
             spec.tracing.len()
         ));
     }
-    scope.each("tracing", &spec.tracing, tracing);
-    let nulls = |list: &str, index: usize, inner: &str| -> Vec<usize> {
-        raw.and_then(|raw| raw.get(list)?.get(index)?.get(inner)?.as_array())
-            .map(|values| {
-                (0..values.len())
-                    .filter(|at| values[*at].is_null())
-                    .collect()
-            })
-            .unwrap_or_default()
-    };
+    let raw_entry = |list: &str, index: usize, inner: &str| raw?.get(list)?.get(index)?.get(inner);
+    let mut index = 0;
+    scope.each("tracing", &spec.tracing, |scope, entry| {
+        let tags = raw_entry("tracing", index, "customTags").and_then(Value::as_object);
+        for (name, _) in tags.into_iter().flatten().filter(|(_, tag)| tag.is_null()) {
+            scope
+                .field("customTags")
+                .field(name)
+                .error("the tag is null");
+        }
+        index += 1;
+        tracing(scope, entry);
+    });
     let mut index = 0;
     scope.each("metrics", &spec.metrics, |scope, entry| {
-        for at in nulls("metrics", index, "overrides") {
+        let overrides = raw_entry("metrics", index, "overrides").and_then(Value::as_array);
+        for (at, _) in overrides
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, change)| change.is_null())
+        {
             scope
                 .field("overrides")
                 .index(at)
@@ -98,9 +107,6 @@ fn custom_tag(scope: &Scope<'_>, tag: &CustomTag) {
         .iter()
         .filter(|(_, _, text)| text.is_some())
         .collect();
-    if given.is_empty() {
-        scope.error("one of literal, environment, header and formatter must be set");
-    }
     if given.len() > 1 {
         scope.error("only one of literal, environment, header and formatter can be set");
     }

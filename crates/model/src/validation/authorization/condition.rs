@@ -34,14 +34,14 @@ pub(super) fn validate(condition: &Condition, scope: &Scope<'_>) {
         Attribute::Port => port,
         Attribute::ServiceAccount => service_account,
         Attribute::TrustDomain => trust_domain,
-        Attribute::Text => super::not_empty,
+        Attribute::Text => |_| Ok(()),
     };
     for (key, values) in [
         ("values", &condition.values),
         ("notValues", &condition.not_values),
     ] {
         scope.each(key, values, |scope, value| {
-            scope.check(super::not_empty(value).and_then(|()| check(value)));
+            scope.check(check(value));
         });
     }
 }
@@ -61,10 +61,7 @@ fn attribute(key: &str) -> Result<Attribute, String> {
         "experimental.envoy.filters.",
     ] {
         if let Some(rest) = key.strip_prefix(prefix) {
-            let bracket = rest.find('[');
-            let valid = bracket.is_some_and(|start| rest.ends_with(']') && rest.len() > start + 2)
-                && (prefix.ends_with('.') || bracket == Some(0));
-            if valid {
+            if rest.contains('[') && rest.ends_with(']') {
                 return Ok(Attribute::Text);
             }
             return Err(format!(

@@ -106,7 +106,7 @@ fn http_actions() {
         &["error spec.http[0].redirect.redirectCode"],
     );
     check_http(
-        &json!({"route": [], "redirect": {"prefixRewrite": "/"}}),
+        &json!({"route": [], "match": [{"uri": {"exact": "/"}}], "redirect": {"prefixRewrite": "/"}}),
         &["error spec.http[0].redirect.prefixRewrite"],
     );
     check_http(&json!({"rewrite": {}}), &["error spec.http[0].rewrite"]);

@@ -316,15 +316,16 @@ fn redirect(scope: &Scope<'_>, redirect: &HttpRedirect, route: &HttpRoute) {
             .field("prefixRewrite")
             .error("cannot be combined with uri");
     }
-    let all_prefix = !route.r#match.is_empty()
-        && route
-            .r#match
-            .iter()
-            .all(|request| request.uri.as_ref().is_some_and(|uri| uri.prefix.is_some()));
-    if !redirect.prefix_rewrite.is_empty() && !all_prefix {
+    let other_uri = route.r#match.iter().any(|request| {
+        request
+            .uri
+            .as_ref()
+            .is_some_and(|uri| uri.exact.is_some() || uri.regex.is_some())
+    });
+    if !redirect.prefix_rewrite.is_empty() && other_uri {
         scope
             .field("prefixRewrite")
-            .error("every match of the route must have a uri prefix");
+            .error("the route matches a uri that is no prefix");
     }
     if redirect.port.is_some() && redirect.derive_port.is_some() {
         scope
