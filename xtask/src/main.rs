@@ -2,6 +2,7 @@
 #![expect(clippy::print_stderr, reason = "a command line tool")]
 
 mod descriptors;
+mod policies;
 mod root;
 
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ enum Command {
         #[command(subcommand)]
         action: Corpus,
     },
+    /// Builds istiod with different throttle policies, and checks what is linked.
+    Policies,
     /// Rebuilds the protobuf descriptors that crate envoy-json carries.
     Descriptors {
         /// Only checks that what is checked in is current.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Corpus {
             action: Corpus::Check,
         } => conformance("check", &[]),
+        Command::Policies => policies::check(),
         Command::Descriptors { check: true } => descriptors::check(),
         Command::Descriptors { check: false } => descriptors::build(),
     };

@@ -71,6 +71,12 @@ fn log(json: bool) -> anyhow::Result<()> {
 async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     let started = Instant::now();
     tracing::info!(?settings, "settings");
+    let policies = throttling::policies()?;
+    for linked in policies.iter() {
+        let (policy, module, summary) = (linked.name, linked.module, linked.summary);
+        tracing::info!(policy, module, summary, "throttle policy is linked");
+    }
+    let policy = throttling::choose(&policies, args.throttle_policy.as_deref())?;
     let loaded = load::load(&args.source, settings.features.clone(), started.into_std())?;
     loaded.require_mesh()?;
     report(&loaded, &args);
@@ -84,12 +90,6 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
             "serves"
         );
     }
-    let policies = throttling::policies()?;
-    for linked in policies.iter() {
-        let (policy, module, summary) = (linked.name, linked.module, linked.summary);
-        tracing::info!(policy, module, summary, "throttle policy is linked");
-    }
-    let policy = throttling::choose(&policies, args.throttle_policy.as_deref())?;
     let server = Server::new(Mesh, registry, xds::Settings::default(), metrics.clone());
     let Loaded {
         intake,

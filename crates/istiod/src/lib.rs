@@ -34,6 +34,12 @@ pub fn registry() -> anyhow::Result<Registry<Mesh>> {
     Registry::new(XDS_GENERATORS.iter().copied()).context("register generators")
 }
 
+/// Reads the command line and runs: all that `main` of an istiod has to do, also of one that links
+/// crates of its own.
+pub fn main() -> ExitCode {
+    run(<Cli as clap::Parser>::parse())
+}
+
 /// Runs a command; its outcome is the exit status.
 pub fn run(cli: Cli) -> ExitCode {
     let settings = match Settings::resolve(&Environment) {

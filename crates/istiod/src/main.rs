@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    istiod::run(istiod::cli::Cli::parse())
+    istiod::main()
 }
