@@ -1,9 +1,11 @@
 //! Project commands.
 #![expect(clippy::print_stderr, reason = "a command line tool")]
 
+mod demo;
 mod descriptors;
 mod policies;
 mod root;
+mod test;
 
 use std::process::ExitCode;
 
@@ -19,6 +21,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Runs every check: format, lints, all tests, the conformance corpus, real Envoys.
+    Test {
+        /// Leaves out the tests that need Envoy.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Runs the bookinfo example with two real Envoys, and shows what they do.
+    Demo {
+        /// Stays up until it is stopped, and prints the addresses.
+        #[arg(long)]
+        keep: bool,
+    },
     /// Compares what we send with what the Go istiod sends; `--help` says more.
     #[command(disable_help_flag = true)]
     Conformance {
@@ -51,6 +65,8 @@ enum Corpus {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Test { quick } => test::run(quick),
+        Command::Demo { keep } => demo::run(keep),
         Command::Conformance { arguments } => conformance("run", &arguments),
         Command::Corpus {
             action: Corpus::Pack,
@@ -74,16 +90,8 @@ fn main() -> ExitCode {
 /// Runs the conformance runner, which links the whole product and therefore is not part of this tool.
 fn conformance(command: &str, arguments: &[String]) -> anyhow::Result<()> {
     let status = std::process::Command::new(env!("CARGO"))
-        .args([
-            "run",
-            "--quiet",
-            "--package",
-            "tests",
-            "--bin",
-            "conformance",
-            "--",
-            command,
-        ])
+        // Without `--package`: see `test`.
+        .args(["run", "--quiet", "--bin", "conformance", "--", command])
         .args(arguments)
         .current_dir(root::workspace())
         .status()

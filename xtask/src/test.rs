@@ -1,0 +1,102 @@
+//! `cargo xtask test`: every check, from the quickest to the slowest.
+
+use std::{
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::root;
+
+/// One check: what it is, and the arguments of cargo.
+struct Step {
+    name: &'static str,
+    cargo: &'static [&'static str],
+}
+
+/// All checks. None names packages: the features of dependencies are then those of the whole workspace
+/// in every step, and nothing is compiled twice.
+const STEPS: [Step; 3] = [
+    Step {
+        name: "format",
+        cargo: &["fmt", "--all", "--check"],
+    },
+    Step {
+        name: "lints, warnings are errors",
+        cargo: &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    },
+    Step {
+        name: "unit tests, properties, conformance corpus",
+        cargo: &["test", "--workspace", "--quiet"],
+    },
+];
+
+const ENVOY: Step = Step {
+    name: "end to end with real Envoys",
+    // Two at a time: some of them measure nothing but wait for other processes.
+    cargo: &[
+        "test",
+        "--workspace",
+        "--test",
+        "envoy",
+        "--",
+        "--ignored",
+        "--test-threads",
+        "2",
+    ],
+};
+
+/// Runs all checks and stops at the first that fails.
+pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
+    let mut done = Vec::new();
+    for step in &STEPS {
+        done.push((step.name, step.run()?));
+    }
+    if !quick {
+        done.push((ENVOY.name, ENVOY.run()?));
+    }
+    eprintln!("\nEverything passes:");
+    for (name, elapsed) in &done {
+        eprintln!("  {:6.1} s  {name}", elapsed.as_secs_f64());
+    }
+    let all: Duration = done.iter().map(|(_, elapsed)| *elapsed).sum();
+    eprintln!("  {:6.1} s  in all", all.as_secs_f64());
+    if quick {
+        eprintln!(
+            "Left out by --quick: {} (`cargo xtask test` runs them)",
+            ENVOY.name
+        );
+    }
+    Ok(())
+}
+
+impl Step {
+    fn run(&self) -> anyhow::Result<Duration> {
+        eprintln!("== {}: cargo {}", self.name, self.cargo.join(" "));
+        #[expect(clippy::disallowed_methods, reason = "a command line tool")]
+        let begun = Instant::now();
+        let status = Command::new(env!("CARGO"))
+            .args(self.cargo)
+            .current_dir(root::workspace())
+            .stdin(Stdio::null())
+            .status()
+            .context("run cargo")?;
+        if !status.success() {
+            bail!(
+                "{} failed; alone it runs by `cargo {}`",
+                self.name,
+                self.cargo.join(" ")
+            );
+        }
+        Ok(begun.elapsed())
+    }
+}
