@@ -44,25 +44,23 @@ impl Store {
         new: Option<Object>,
     ) -> Vec<Update> {
         let old = state.objects.get(&key);
-        let visible = new.filter(|object| {
-            let visible = self.counts(state, object);
-            if visible {
+        let visible = match new {
+            Some(object) if self.counts(state, &object) => {
                 self.hidden.remove(&key);
-            } else {
-                self.hidden.insert(object.clone());
+                state.objects.insert(object.clone());
+                Some(object)
             }
-            visible
-        });
-        match &visible {
-            Some(object) => state.objects.insert(object.clone()),
-            None => {
+            Some(object) => {
+                self.hidden.insert(object);
                 state.objects.remove(&key);
+                None
             }
-        }
-        let is_hidden = visible.is_none() && self.hidden.get(&key).is_some();
-        if visible.is_none() && !is_hidden {
-            self.hidden.remove(&key);
-        }
+            None => {
+                self.hidden.remove(&key);
+                state.objects.remove(&key);
+                None
+            }
+        };
         let namespace =
             (key.kind == Kind::Namespace && !self.selectors.is_empty()).then(|| key.name.clone());
         let mut updates = Vec::new();

@@ -149,7 +149,7 @@ impl<'t> Chunk<'t> {
                             chunk: self,
                             index,
                         })
-                    }))
+                    }));
                 }
                 Err(error) => documents.push(Err(error)),
             }

@@ -116,7 +116,7 @@ metadata: {name: good}
 fn objects_left_out_are_remembered_by_key() {
     let gateway =
         "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: a}\n";
-    let keys = |keys: &[model::ConfigKey]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let keys = |keys: &[ConfigKey]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
     let decoded = Decoder::default().decode("f", &format!("{gateway}spec: {{servers: 5}}\n"));
     assert_eq!(keys(&decoded.undecodable), ["Gateway/a/g"]);
     assert_eq!(keys(&decoded.refused), [""; 0]);

@@ -215,10 +215,8 @@ pub(crate) fn pod_behind(
 
 impl<'a> Inputs<'a> {
     /// Tells whether a pod still has an address: it says so, and no other pod was given it since.
-    ///
-    /// A pod that states no address at all is believed.
     fn holds(&self, pod: &NamespacedName, workload: &Workload, address: &Arc<str>) -> bool {
-        if !workload.addresses.is_empty() && !workload.addresses.contains(address) {
+        if !workload.addresses.contains(address) {
             return false;
         }
         let others = self

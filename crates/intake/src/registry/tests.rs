@@ -312,8 +312,8 @@ status: {phase: Running, podIP: 10.1.0.7, conditions: [{type: Ready, status: 'Tr
     assert_eq!(
         lines(&state, key),
         [
-            "10.1.0.7:8080 http Unknown p",
-            "10.1.0.7:9090 admin Unknown p",
+            "10.1.0.7:8080 http Healthy p",
+            "10.1.0.7:9090 admin Healthy p",
             "2.2.2.2:7000 http Unknown vm",
             "2.2.2.2:9090 admin Unknown vm"
         ]

@@ -1,8 +1,11 @@
+use std::fmt::Write as _;
+
 use serde_json::json;
 
 use super::*;
 
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "callers write a literal")]
 fn check(text: &str, expected: Value) {
     let documents = documents(text);
     let values: Vec<Value> = documents
@@ -106,7 +109,7 @@ fn hostile_documents_are_refused() {
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for i in 1..9 {
         let refs = vec![format!("*a{}", i - 1); 10].join(",");
-        bomb += &format!("a{i}: &a{i} [{refs}]\n");
+        let _ = writeln!(bomb, "a{i}: &a{i} [{refs}]");
     }
     check(&bomb, json!(["aliases make the document too large"]));
     check("? [a]\n: b\n", json!(["a key must be a scalar"]));

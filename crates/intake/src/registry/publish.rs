@@ -1,0 +1,238 @@
+//! Deriving endpoints, instances and network gateways, and publishing them in the state.
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use model::{
+    Endpoint, InstanceKey, MeshState, NamespacedName, PushRequest, Reason, Resolution,
+    ServiceEndpoints, ServiceInstance, ServiceKey,
+    service::{Registry as ServiceRegistry, ShardKey},
+};
+
+use super::{
+    Dirty, Registry, count, entries, kubernetes_service, map_all, networks, note, prepare,
+    services_of, slices,
+};
+
+/// New endpoint lists by service and shard.
+type Shards = BTreeMap<ServiceKey, Vec<(ShardKey, Vec<Arc<Endpoint>>)>>;
+
+impl Registry {
+    pub(super) fn derive_endpoints(
+        &mut self,
+        state: &mut MeshState,
+        dirty: &Dirty,
+        request: &mut PushRequest,
+    ) {
+        self.prepare_labels(state, dirty);
+        let mut shards = Shards::new();
+        self.derive_kubernetes_endpoints(state, dirty, &mut shards);
+        self.derive_host_endpoints(state, dirty, &mut shards);
+        for (key, new) in shards {
+            let old = state.endpoints.get(&key).cloned();
+            let kept = old.iter().flat_map(|o| o.shards.iter());
+            let kept: Vec<_> = kept
+                .filter(|(shard, _)| new.iter().all(|(k, _)| k != *shard))
+                .map(|(shard, endpoints)| (shard.clone(), endpoints.to_vec()))
+                .collect();
+            let collected = ServiceEndpoints::collect(kept.into_iter().chain(new));
+            if old == collected {
+                continue;
+            }
+            let accounts = |e: &Option<Arc<ServiceEndpoints>>| {
+                e.as_ref()
+                    .map(|e| e.service_accounts.clone())
+                    .unwrap_or_default()
+            };
+            let accounts_differ = accounts(&old) != accounts(&collected);
+            if old.is_some_and(|old| old.lost_any(collected.as_deref())) {
+                request.removals.insert(key.clone());
+            }
+            match collected {
+                Some(new) => state.endpoints.insert(key.clone(), new),
+                None => state.endpoints.remove(&key),
+            };
+            count(request, Reason::Endpoint);
+            for service in services_of(state, &key) {
+                // Endpoints of these are part of clusters and listeners; so are identities.
+                let (in_resources, reason) = match service.resolution {
+                    Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => {
+                        (false, Reason::Service)
+                    }
+                    Resolution::Passthrough => (service.is_kubernetes(), Reason::HeadlessEndpoint),
+                    Resolution::DnsLb | Resolution::DnsRoundRobinLb => (true, Reason::Service),
+                };
+                if in_resources || accounts_differ {
+                    note(request, service.source.clone(), reason);
+                }
+            }
+            request.endpoints.insert(key);
+        }
+    }
+
+    /// Files workloads by the labels that lead the selectors about to be used.
+    fn prepare_labels(&mut self, state: &MeshState, dirty: &Dirty) {
+        let Self {
+            pods,
+            pod_labels,
+            workload_entries,
+            workload_entry_labels,
+            ..
+        } = self;
+        for name in &dirty.endpoints {
+            if let Some(service) = state.objects.services.get(name) {
+                let selector = &service.spec.spec.selector;
+                prepare(
+                    workload_entry_labels,
+                    workload_entries,
+                    &name.namespace,
+                    selector,
+                );
+            }
+        }
+        for host in &dirty.hosts {
+            for entry in self.entries_of_host.get(host).into_iter().flatten() {
+                let name = NamespacedName {
+                    namespace: host.namespace.clone(),
+                    name: entry.clone(),
+                };
+                if let Some(selector) = self.entries.get(&name).and_then(|e| e.selector.as_ref()) {
+                    prepare(pod_labels, pods, &name.namespace, selector);
+                    prepare(
+                        workload_entry_labels,
+                        workload_entries,
+                        &name.namespace,
+                        selector,
+                    );
+                }
+            }
+        }
+    }
+
+    fn derive_kubernetes_endpoints(
+        &mut self,
+        state: &MeshState,
+        dirty: &Dirty,
+        shards: &mut Shards,
+    ) {
+        self.derivations.endpoints += dirty.endpoints.len() as u64;
+        let inputs = slices::Inputs {
+            settings: &self.settings,
+            slices: &state.objects.endpoint_slices,
+            pods: &self.pods,
+            claims: &self.claims,
+            workload_entries: &self.workload_entries,
+            workload_entry_labels: &self.workload_entry_labels,
+        };
+        let no_slices = BTreeSet::new();
+        let derived = map_all(dirty.endpoints.iter().cloned().collect(), |name| {
+            let key = self.settings.service_key(&name.namespace, &name.name);
+            let config = state.objects.services.get(&name);
+            let service = config.and_then(|c| Some((&**c, &**kubernetes_service(state, &key)?)));
+            let slices = self.slices.get(&name).unwrap_or(&no_slices);
+            let (endpoints, parked) = slices::derive(&name, service, slices, inputs);
+            (name, key, endpoints, parked)
+        });
+        let shard = ShardKey {
+            cluster: self.settings.cluster.clone(),
+            registry: ServiceRegistry::Kubernetes,
+        };
+        for (name, key, endpoints, parked) in derived {
+            if parked.is_empty() {
+                self.parked.remove(&name);
+            } else {
+                self.parked.insert(name, parked);
+            }
+            shards
+                .entry(key)
+                .or_default()
+                .push((shard.clone(), endpoints));
+        }
+    }
+
+    fn derive_host_endpoints(&mut self, state: &mut MeshState, dirty: &Dirty, shards: &mut Shards) {
+        self.derivations.hosts += dirty.hosts.len() as u64;
+        let inputs = entries::Inputs {
+            settings: &self.settings,
+            entries: &state.objects.service_entries,
+            derived: &self.entries,
+            pods: &self.pods,
+            pod_labels: &self.pod_labels,
+            workload_entries: &self.workload_entries,
+            workload_entry_labels: &self.workload_entry_labels,
+        };
+        let no_entries = BTreeSet::new();
+        let derived = map_all(dirty.hosts.iter().cloned().collect(), |key: ServiceKey| {
+            let entries = self.entries_of_host.get(&key).unwrap_or(&no_entries);
+            let instances = entries::endpoints(&key.namespace, &key.hostname, entries, inputs);
+            (key, instances)
+        });
+        let shard = ShardKey {
+            cluster: self.settings.cluster.clone(),
+            registry: ServiceRegistry::External,
+        };
+        for (key, instances) in derived {
+            let endpoints = instances.iter().map(|i| i.endpoint.clone()).collect();
+            self.publish_instances(state, &key, instances);
+            shards
+                .entry(key)
+                .or_default()
+                .push((shard.clone(), endpoints));
+        }
+    }
+
+    /// Publishes the instances of a host by address.
+    fn publish_instances(
+        &mut self,
+        state: &mut MeshState,
+        key: &ServiceKey,
+        instances: Vec<ServiceInstance>,
+    ) {
+        let mut by_address: BTreeMap<Arc<str>, Vec<ServiceInstance>> = BTreeMap::new();
+        for instance in instances {
+            let address = instance.endpoint.addresses.first();
+            if let Some(address) = address.filter(|a| a.parse::<IpAddr>().is_ok()) {
+                by_address
+                    .entry(address.clone())
+                    .or_default()
+                    .push(instance);
+            }
+        }
+        let at = |address: &Arc<str>| InstanceKey {
+            address: address.clone(),
+            service: key.clone(),
+        };
+        for address in self.addresses_of_host.get(key).into_iter().flatten() {
+            if !by_address.contains_key(address) {
+                state.instances.remove(&at(address));
+            }
+        }
+        if by_address.is_empty() {
+            self.addresses_of_host.remove(key);
+        } else {
+            self.addresses_of_host
+                .insert(key.clone(), by_address.keys().cloned().collect());
+        }
+        for (address, instances) in by_address {
+            let key = at(&address);
+            if state
+                .instances
+                .get(&key)
+                .is_none_or(|old| **old != *instances)
+            {
+                state.instances.insert(key, instances.into());
+            }
+        }
+    }
+
+    pub(super) fn derive_gateways(&self, state: &mut MeshState, request: &mut PushRequest) {
+        let gateways = networks::gateways(state, &self.settings);
+        if *state.gateways != gateways {
+            state.gateways = Arc::new(gateways);
+            request.forced = true;
+            count(request, Reason::Networks);
+        }
+    }
+}
