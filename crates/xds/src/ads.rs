@@ -198,6 +198,9 @@ impl Ads {
             }
             (Verdict::Nack { grown }, Some(subscription)) => {
                 let message = request.error_detail.as_ref().map_or("", |e| &e.message);
+                if subscription.delivery.last() == Some(&nonce) {
+                    subscription.resolve_doubts();
+                }
                 reaction.rejected = subscription.on_rejection(&nonce, message);
                 reaction.stale = reaction.rejected.is_none();
                 if grown {
@@ -207,14 +210,7 @@ impl Ads {
             (verdict, Some(subscription)) => {
                 subscription.error = None;
                 reaction.acked = subscription.delivery.acknowledge(&nonce, now);
-                if let Ask::Sotw(ask) = &mut subscription.ask {
-                    match ask.take_doubted() {
-                        Interest::Everything => subscription.delivery.owe(),
-                        Interest::Named(names) => {
-                            subscription.delivery.send_again(names.iter().cloned());
-                        }
-                    }
-                }
+                subscription.resolve_doubts();
                 match verdict {
                     Verdict::Forced => {
                         reaction.forced = true;
@@ -489,6 +485,16 @@ impl Subscription {
         }
         self.delivery.forget_unless(&self.interest);
         Ok(())
+    }
+
+    /// Says again what the client may have dropped while it was not heard.
+    fn resolve_doubts(&mut self) {
+        if let Ask::Sotw(ask) = &mut self.ask {
+            match ask.take_doubted() {
+                Interest::Everything => self.delivery.owe(),
+                Interest::Named(names) => self.delivery.send_again(names.iter().cloned()),
+            }
+        }
     }
 
     fn on_rejection(&mut self, nonce: &Nonce, message: &str) -> Option<Vec<Arc<Resource>>> {

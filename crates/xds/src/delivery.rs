@@ -235,9 +235,14 @@ impl Delivery {
     /// Returns whether [`compose`](Self::compose) may have something to say.
     pub(crate) fn has_news(&self, target: &Arc<ResourceSet>) -> bool {
         self.owed
-            || !self.again.is_empty()
+            || self.again.iter().any(|name| self.can_answer(name, target))
             || !self.parked.is_empty() && self.waiting.is_empty()
             || self.differs(&self.effective(target))
+    }
+
+    /// Returns whether anything can be said about a name.
+    fn can_answer(&self, name: &str, target: &ResourceSet) -> bool {
+        self.form.tells_removals() || target.find(name).is_some()
     }
 
     /// Returns whether a client that holds what it is believed to hold can be told of `goal`.
@@ -275,7 +280,9 @@ impl Delivery {
         }
         let news = self.news(&goal, setting);
         let owed = std::mem::take(&mut self.owed);
-        self.again.clear();
+        let mut again = std::mem::take(&mut self.again);
+        again.retain(|name| !self.can_answer(name, target));
+        self.again = again;
         let before = std::mem::replace(&mut self.held, Arc::clone(&goal));
         // Where responses cannot say what is gone, nothing can be said about what does not exist.
         let silent = news.is_empty() && !(owed && self.form != Form::Additions);

@@ -110,14 +110,14 @@ pub(crate) fn classify(
     let new = Ask::of(facts, request);
     if request.error_detail.is_some() {
         let current = sent.is_some_and(|sent| *sent.0 == request.response_nonce);
-        let grown = ask
-            .filter(|ask| current && !new.names.is_subset(&ask.names))
-            .map(|ask| {
-                ask.names = ask.names.iter().chain(new.names.iter()).cloned().collect();
-            });
-        return Verdict::Nack {
-            grown: grown.is_some(),
-        };
+        let starred = request.resource_names.iter().any(|name| name == WILDCARD);
+        let grown = ask.filter(|_| current).is_some_and(|ask| {
+            let before = (ask.names.len(), ask.everything);
+            ask.names = ask.names.iter().chain(new.names.iter()).cloned().collect();
+            ask.everything |= starred && facts.wildcard;
+            before != (ask.names.len(), ask.everything)
+        });
+        return Verdict::Nack { grown };
     }
     if new.names.is_empty() && !new.everything {
         return Verdict::Unsubscribe;
