@@ -199,6 +199,9 @@ impl<W: World> SharedSet<W> {
     /// Notes what a publication touched. Publications come in order.
     pub(crate) fn mark(&self, seq: u64, touched: Touched) {
         let mut marks = self.marks.lock();
+        // A connection that lags behind may have made this set after a publication looked for sets.
+        let missed = marks.covered + 1 < seq;
+        let touched = if missed { Touched::Everything } else { touched };
         marks.covered = seq;
         if touched == Touched::Nothing {
             return;

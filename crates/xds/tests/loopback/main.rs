@@ -9,5 +9,6 @@ mod bad_clients;
 mod delta;
 mod fake;
 mod shelf;
+mod soak;
 mod sotw;
 mod transport;

@@ -15,6 +15,8 @@ pub(crate) const EDS: &str = type_url::ENDPOINT;
 pub(crate) const LDS: &str = type_url::LISTENER;
 pub(crate) const RDS: &str = type_url::ROUTE;
 pub(crate) const ECHO: &str = "example.org/Echo";
+/// Not a type: a text of this kind moves clients of one class to another.
+pub(crate) const MOVE: &str = "move";
 pub(crate) const HEALTH: &str = "example.org/Health";
 
 /// One state: (type URL, name) to text.
@@ -41,12 +43,16 @@ impl World for Shelf {
         }
     }
 
-    fn classify(&self, _: &Texts, client: &String) -> String {
-        client.clone()
+    fn classify(&self, texts: &Texts, client: &String) -> String {
+        texts
+            .texts
+            .get(&(MOVE, client.clone()))
+            .unwrap_or(client)
+            .clone()
     }
 
-    fn regroups(&self, _: &Change<'_, Self>) -> bool {
-        false
+    fn regroups(&self, change: &Change<'_, Self>) -> bool {
+        change.update.iter().any(|(type_url, _)| *type_url == MOVE)
     }
 
     fn touched(&self, change: &Change<'_, Self>, _: &String, type_url: &str) -> Touched {
