@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use debounce::{Batch, Options as DebounceOptions, Window};
+use debounce::{Batch, Lane, Options as DebounceOptions, Window};
 use generators::{Mesh, Update};
 use intake::{Change, Intake, Severity};
 use model::{Kind, MeshState, PushRequest, Reason, config::NamespacedName};
@@ -21,7 +21,7 @@ use xds::{Server, Transport};
 
 use crate::{
     cli::DiscoveryArgs,
-    event::Event,
+    event::{self, Event},
     http::{self, Shown},
     load::{self, Loaded},
     metrics::Metrics,
@@ -255,7 +255,7 @@ async fn signal() {
 }
 
 fn debounce_options(window: Window, settings: &Settings) -> DebounceOptions<Event> {
-    let options = DebounceOptions::new(window);
+    let options = DebounceOptions::new(window).adaptive(settings.debounce_adaptive);
     if settings.debounce_endpoints {
         options
     } else {
@@ -341,20 +341,32 @@ impl Pipeline {
     )]
     fn build(&self, batch: &Batch<Event>) {
         let request = &batch.event.0;
-        let state = self.latest.lock().clone();
+        if batch.lane == Lane::Debounced {
+            tracing::info!("{}", event::stable(batch));
+        }
         let begun = std::time::Instant::now();
-        let next = Arc::new(self.snapshots.snapshot().next(state, request));
-        let elapsed = begun.elapsed();
-        self.publisher.lock().publish(next.clone());
+        let (next, elapsed) = {
+            // Held while building: what bypasses the debounce is built beside a batch, and both follow
+            // the same snapshot otherwise.
+            let mut publisher = self.publisher.lock();
+            let state = self.latest.lock().clone();
+            let begun = std::time::Instant::now();
+            let next = Arc::new(self.snapshots.snapshot().next(state, request));
+            let elapsed = begun.elapsed();
+            publisher.publish(next.clone());
+            (next, elapsed)
+        };
         let sizes = (
             next.state().services.len(),
             next.state().objects.virtual_services.len(),
         );
-        self.metrics.published(batch.delay(), elapsed, sizes);
         for (reason, count) in &request.reasons {
             self.metrics.triggered(reason.as_str(), *count);
         }
         self.server.publish(next, &Update(request.clone()));
+        // From the first event until every connection knows (observability §3).
+        self.metrics
+            .published(batch.delay() + begun.elapsed(), elapsed, sizes);
         tracing::info!(
             events = batch.events,
             changed = request.changed.len(),

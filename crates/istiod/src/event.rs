@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use debounce::Batch;
 use model::{ConfigKey, PushRequest, ServiceKey};
 use throttle::{Scope, Stopped};
 
@@ -96,11 +97,46 @@ impl throttle::Forward<Event> for debounce::Intake<Event> {
     }
 }
 
+/// The log line that a batch is stable, in the words of the Go istiod (xds-server §27.2): operators and
+/// tests look for them.
+pub(crate) fn stable(batch: &Batch<Event>) -> String {
+    let request = &batch.event.0;
+    let keys = request.changed.iter().map(ToString::to_string);
+    let mut keys = keys.chain(
+        request
+            .endpoints
+            .iter()
+            .map(|key| format!("Endpoints/{key}")),
+    );
+    let what = match (keys.next(), keys.count()) {
+        (Some(only), 0) => format!("config {only}"),
+        (Some(first), more) => format!("config {first} and {more} more configs"),
+        (None, _) => {
+            let reasons = request.reasons.iter();
+            let reasons: Vec<_> = reasons
+                .map(|(reason, count)| format!("{}:{count}", reason.as_str()))
+                .collect();
+            format!("reason {}", reasons.join(" and "))
+        }
+    };
+    format!(
+        "Push debounce stable[{}] {} for {what}: {:?} since last change, {:?} since last push, forced={}",
+        batch.sequence,
+        batch.events,
+        batch.quiet(),
+        batch.delay(),
+        request.forced,
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{
+        collections::BTreeSet,
+        time::{Duration, Instant},
+    };
 
-    use model::Kind;
+    use model::{Kind, Reason};
     use throttle::Event as _;
 
     use super::*;
@@ -186,5 +222,40 @@ mod tests {
         let event = event(&[(RULE, "a", "x")], &[("a", "h")], &[]);
         event.objects(&mut |object| shown.push(object.to_string()));
         assert_eq!(shown, ["DestinationRule/a/x", "Endpoints/a/h"]);
+    }
+
+    #[track_caller]
+    #[expect(clippy::disallowed_methods, reason = "any moment does")]
+    fn check_stable(event: Event, expected: &str) {
+        let first = Instant::now();
+        let after = |millis| first + Duration::from_millis(millis);
+        let batch = Batch {
+            event,
+            events: 3,
+            first,
+            last: after(60),
+            delivered: after(160),
+            sequence: 7,
+            lane: debounce::Lane::Debounced,
+        };
+        let times = "100ms since last change, 160ms since last push, forced";
+        let line = stable(&batch).replace(times, "…");
+        assert_eq!(line, format!("Push debounce stable[7] 3 for {expected}"));
+    }
+
+    #[test]
+    fn a_stable_batch_is_logged_in_the_known_words() {
+        check_stable(
+            event(&[(RULE, "a", "x")], &[], &[]),
+            "config DestinationRule/a/x: …=false",
+        );
+        check_stable(
+            event(&[(RULE, "a", "x"), (RULE, "a", "y")], &[("a", "h")], &[]),
+            "config DestinationRule/a/x and 2 more configs: …=false",
+        );
+        let mut all = Event(PushRequest::default());
+        all.0.forced = true;
+        all.0.reasons = [(Reason::Global, 2), (Reason::Networks, 1)].into();
+        check_stable(all, "reason global:2 and networks:1: …=true");
     }
 }

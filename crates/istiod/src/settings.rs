@@ -39,6 +39,9 @@ pub struct Settings {
     pub debounce_max: Duration,
     /// Endpoint changes are debounced like all others; `PILOT_ENABLE_EDS_DEBOUNCE`, true.
     pub debounce_endpoints: bool,
+    /// The quiet time follows the measured cost of a push, `debounce_after` at most;
+    /// `PILOT_ENABLE_ADAPTIVE_DEBOUNCE`, false. Not a variable of the Go istiod.
+    pub debounce_adaptive: bool,
     /// Pushes under way at once; `PILOT_PUSH_THROTTLE`, 0 = by the number of cores.
     pub push_throttle: u32,
     /// Revision of this control plane; `REVISION`, empty.
@@ -73,6 +76,7 @@ impl Settings {
         let debounce_after = reader.duration("PILOT_DEBOUNCE_AFTER", Duration::from_millis(100));
         let debounce_max = reader.duration("PILOT_DEBOUNCE_MAX", Duration::from_secs(10));
         let debounce_endpoints = reader.flag("PILOT_ENABLE_EDS_DEBOUNCE", true);
+        let debounce_adaptive = reader.flag("PILOT_ENABLE_ADAPTIVE_DEBOUNCE", false);
         let push_throttle = reader.parsed("PILOT_PUSH_THROTTLE", 0, "a whole number", |text| {
             text.parse().ok()
         });
@@ -82,6 +86,7 @@ impl Settings {
             debounce_after,
             debounce_max,
             debounce_endpoints,
+            debounce_adaptive,
             push_throttle,
             revision: text("REVISION", ""),
             namespace,
