@@ -6,6 +6,7 @@
 
 mod catch_all;
 mod domains;
+mod gateway;
 mod groups;
 mod inputs;
 mod name;
@@ -27,6 +28,7 @@ use crate::{
     convert,
     patch::{Pass, PatchSet, Patcher, RouteNames, RoutePatches},
 };
+use gateway::GatewayRouteInputs;
 use name::RouteName;
 
 /// Route configurations that are kept. A class asks for one per HTTP port and sniffed service port.
@@ -79,6 +81,9 @@ impl Rds {
         name: &str,
         patches: Option<&PatchSet<RoutePatches>>,
     ) -> Arc<Resource> {
+        if class.proxy.is_router() {
+            return self.of_gateway(context, class, name, patches);
+        }
         let Some(parsed) = RouteName::parse(name) else {
             return Arc::new(Resource::new(name, envoy_json::canonical(&empty(name))));
         };
@@ -92,11 +97,54 @@ impl Rds {
             let body = envoy_json::canonical(&build(&inputs));
             Arc::new(Resource::new(name, body).with_sources(sources))
         });
+        self.patched(
+            built,
+            patches,
+            &RouteNames::of_sidecar(name),
+            Pass::SidecarOutbound,
+        )
+    }
+
+    fn of_gateway(
+        &self,
+        context: &PushContext,
+        class: &ProxyClass,
+        name: &str,
+        patches: Option<&PatchSet<RoutePatches>>,
+    ) -> Arc<Resource> {
+        let merged = class.gateway.as_deref();
+        let inputs = merged.and_then(|g| GatewayRouteInputs::gather(context, class, g, name));
+        let built = match inputs {
+            None => Arc::new(Resource::new(name, envoy_json::canonical(&empty(name)))),
+            Some(inputs) => self.cache.get_or_build(inputs.fingerprint(), || {
+                let sources: Vec<Source> = inputs
+                    .provenance()
+                    .iter()
+                    .map(|key| key.to_string().into())
+                    .collect();
+                let body = envoy_json::canonical(&gateway::build(&inputs));
+                Arc::new(Resource::new(name, body).with_sources(sources))
+            }),
+        };
+        let servers = |port: u32| {
+            let port = u16::try_from(port).ok()?;
+            merged?.target_ports.get(&port).cloned()
+        };
+        let names = RouteNames::of_gateway(name, servers);
+        self.patched(built, patches, &names, Pass::Gateway)
+    }
+
+    fn patched(
+        &self,
+        built: Arc<Resource>,
+        patches: Option<&PatchSet<RoutePatches>>,
+        names: &RouteNames,
+        pass: Pass,
+    ) -> Arc<Resource> {
         let Some(set) = patches else { return built };
-        let (names, pass) = (RouteNames::of_sidecar(name), Pass::SidecarOutbound);
-        let candidates = set.index.candidates(&names, pass);
+        let candidates = set.index.candidates(names, pass);
         let apply = |mut routes: RouteConfiguration| {
-            set.index.apply(&mut routes, &names, pass);
+            set.index.apply(&mut routes, names, pass);
             Some((routes.name.clone(), routes))
         };
         self.patcher

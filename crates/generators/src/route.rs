@@ -20,6 +20,7 @@ use pushctx::{ConsolidatedRule, ResolvedVirtualService, RouteSemantics};
 
 pub(crate) use action::quote;
 pub(crate) use default::default_route;
+pub(crate) use matching::is_catch_all;
 pub(crate) use retry::inbound_retry;
 pub(crate) use session::{
     FILTER as SESSION_FILTER, SessionLabels, of_service as session_of_service,

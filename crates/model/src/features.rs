@@ -223,4 +223,6 @@ features! {
     "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = true;
     /// One workload may have several external authorizers.
     "PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS" multiple_custom_authz_providers: bool = false;
+    /// Virtual hosts of gateways that have the same routes become one.
+    "PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION" route_collapse: bool = true;
 }

@@ -97,7 +97,7 @@ impl ClientView {
         }
     }
 
-    fn fingerprint(&self) -> u64 {
+    pub(super) fn fingerprint(&self) -> u64 {
         fingerprint::of(&(
             (
                 &self.namespace,
@@ -318,7 +318,7 @@ fn concerns(vs: &ResolvedVirtualService, services: &BTreeMap<String, Arc<Service
     })
 }
 
-fn hashes(rule: &ConsolidatedRule) -> bool {
+pub(super) fn hashes(rule: &ConsolidatedRule) -> bool {
     let in_policy = |policy: &api::destination_rule::TrafficPolicy| {
         let balancers = policy
             .port_level_settings
@@ -338,9 +338,12 @@ fn hashes(rule: &ConsolidatedRule) -> bool {
             .any(in_policy)
 }
 
-fn looks_at_labels(virtual_services: &[Arc<ResolvedVirtualService>]) -> bool {
+/// Tells whether some rule looks at the labels of its client.
+pub(super) fn looks_at_labels<'a>(
+    virtual_services: impl IntoIterator<Item = &'a Arc<ResolvedVirtualService>>,
+) -> bool {
     virtual_services
-        .iter()
+        .into_iter()
         .flat_map(|vs| &vs.config.spec.http)
         .flat_map(|rule| &rule.r#match)
         .any(|m| !m.source_labels.is_empty())

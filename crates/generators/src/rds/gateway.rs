@@ -1,0 +1,400 @@
+//! Route configurations of gateways (gateways §12).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use envoy_types::pb::envoy::config::route::v3::{
+    Route, RouteConfiguration, VirtualHost, virtual_host::TlsRequirementType,
+};
+use model::{ConfigKey, Kind, NamespacedName, Service, fingerprint, host};
+use pushctx::{
+    ConsolidatedRule, GatewayServer, MergedGateway, ProxyClass, PushContext, ResolvedVirtualService,
+};
+
+use super::inputs::{self, ClientView};
+use crate::{
+    convert,
+    route::{self, RouteContext},
+};
+
+/// The inputs of one route configuration of a gateway; its fingerprint is the cache key.
+#[derive(Clone, Debug)]
+pub(super) struct GatewayRouteInputs {
+    name: String,
+    /// Servers of the name, in merge order.
+    servers: Vec<Arc<GatewayServer>>,
+    /// VirtualServices by Gateway, in order.
+    virtual_services: BTreeMap<NamespacedName, Vec<Arc<ResolvedVirtualService>>>,
+    /// Services by destination host, as each VirtualService's namespace means it.
+    services: BTreeMap<(Arc<str>, String), Arc<Service>>,
+    /// Rules of destinations that hash requests, by host.
+    rules: BTreeMap<String, Arc<ConsolidatedRule>>,
+    client: ClientView,
+    /// Virtual hosts with equal routes become one.
+    collapse: bool,
+}
+
+impl GatewayRouteInputs {
+    /// Gathers the inputs of `name`; `None` when no server has it.
+    pub(super) fn gather(
+        context: &PushContext,
+        class: &ProxyClass,
+        gateway: &MergedGateway,
+        name: &str,
+    ) -> Option<Self> {
+        let servers = gateway.routes.get(name)?.clone();
+        let namespace = &class.proxy.namespace;
+        let mut virtual_services = BTreeMap::new();
+        for server in &servers {
+            virtual_services
+                .entry(server.gateway.clone())
+                .or_insert_with(|| {
+                    context
+                        .virtual_services()
+                        .for_gateway(namespace, &server.gateway.to_string())
+                });
+        }
+        let mut services = BTreeMap::new();
+        let mut rules = BTreeMap::new();
+        let mut client = ClientView::of(context, class);
+        let all: Vec<_> = virtual_services.values().flatten().collect();
+        for vs in &all {
+            let own = &vs.config.meta.namespace;
+            for host in destinations(vs) {
+                let found = context
+                    .services()
+                    .get(host, own)
+                    .filter(|service| context.is_visible(service, namespace))
+                    .or_else(|| class.scope.service(host));
+                if let Some(service) = found {
+                    services.insert((own.clone(), host.to_owned()), service.clone());
+                }
+                if let Some(rule) = class.scope.outbound_rule(host, &class.labels)
+                    && inputs::hashes(rule)
+                {
+                    rules.insert(host.to_owned(), rule.clone());
+                }
+            }
+        }
+        if !inputs::looks_at_labels(all.iter().copied()) {
+            client.labels.clear();
+        }
+        Some(Self {
+            name: name.to_owned(),
+            servers,
+            virtual_services,
+            services,
+            rules,
+            client,
+            collapse: context.features().route_collapse,
+        })
+    }
+
+    /// Hash of all inputs.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let servers: Vec<_> = self
+            .servers
+            .iter()
+            .map(|s| (fingerprint::of_json(&s.server), &s.gateway, s.port))
+            .collect();
+        let virtual_services: Vec<_> = self
+            .virtual_services
+            .iter()
+            .map(|(gateway, list)| {
+                let of = |vs: &Arc<ResolvedVirtualService>| {
+                    let meta = &vs.config.meta;
+                    (meta.namespace.clone(), meta.name.clone(), vs.fingerprint)
+                };
+                (gateway, list.iter().map(of).collect::<Vec<_>>())
+            })
+            .collect();
+        let services: Vec<_> = self
+            .services
+            .iter()
+            .map(|(k, s)| (k, s.fingerprint))
+            .collect();
+        let rules: Vec<_> = self.rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
+        fingerprint::of(&(
+            (&self.name, servers, virtual_services),
+            (services, rules, self.client.fingerprint(), self.collapse),
+        ))
+    }
+
+    /// The objects that the configuration is built from.
+    pub(super) fn provenance(&self) -> BTreeSet<ConfigKey> {
+        let gateways = self.virtual_services.keys().map(|gateway| {
+            ConfigKey::new(
+                Kind::Gateway,
+                gateway.namespace.clone(),
+                gateway.name.clone(),
+            )
+        });
+        let virtual_services = self
+            .virtual_services
+            .values()
+            .flatten()
+            .flat_map(|vs| vs.sources.clone());
+        gateways.chain(virtual_services).collect()
+    }
+}
+
+/// Hosts that a VirtualService's HTTP rules send requests to.
+fn destinations(vs: &ResolvedVirtualService) -> impl Iterator<Item = &str> {
+    vs.config.spec.http.iter().flat_map(|rule| {
+        let routes = rule.route.iter().filter_map(|r| r.destination.as_ref());
+        let mirrors = rule.mirrors.iter().filter_map(|m| m.destination.as_ref());
+        routes
+            .chain(&rule.mirror)
+            .chain(mirrors)
+            .map(|d| d.host.as_str())
+    })
+}
+
+/// Builds a gateway's route configuration.
+pub(super) fn build(inputs: &GatewayRouteInputs) -> RouteConfiguration {
+    let mut assembly = Assembly {
+        inputs,
+        hosts: Vec::new(),
+        by_name: HashMap::new(),
+    };
+    let mut built = HashMap::new();
+    for server in &inputs.servers {
+        assembly.add_server(server, &mut built);
+    }
+    let virtual_hosts = assembly.finish();
+    RouteConfiguration {
+        name: inputs.name.clone(),
+        virtual_hosts,
+        validate_clusters: convert::bool_value(false),
+        max_direct_response_body_size_bytes: convert::u32_value(super::MAX_DIRECT_RESPONSE_BYTES),
+        ignore_port_in_host_matching: true,
+        ..RouteConfiguration::default()
+    }
+}
+
+/// Identifies the routes of one VirtualService on one Gateway.
+type RoutesKey = (NamespacedName, NamespacedName);
+
+/// A virtual host under construction: which route lists it has, by identity.
+struct Host {
+    vh: VirtualHost,
+    routes: Vec<RoutesKey>,
+}
+
+struct Assembly<'a> {
+    inputs: &'a GatewayRouteInputs,
+    hosts: Vec<Host>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Assembly<'_> {
+    fn add_server(
+        &mut self,
+        server: &GatewayServer,
+        built: &mut HashMap<RoutesKey, Arc<Vec<Route>>>,
+    ) {
+        let written = server.server.port.as_ref().map_or(0, |p| p.number);
+        let redirects = server
+            .server
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.https_redirect);
+        let none = Vec::new();
+        for vs in self
+            .inputs
+            .virtual_services
+            .get(&server.gateway)
+            .unwrap_or(&none)
+        {
+            let hosts = intersection(&server.server.hosts, vs);
+            if hosts.is_empty() {
+                continue;
+            }
+            let key = (server.gateway.clone(), vs.config.meta.namespaced_name());
+            let routes = match built.get(&key) {
+                Some(routes) => routes.clone(),
+                None => {
+                    let routes = Arc::new(self.translate(vs, server, written));
+                    if routes.is_empty() {
+                        continue;
+                    }
+                    built.insert(key.clone(), routes.clone());
+                    routes
+                }
+            };
+            for host in hosts {
+                self.add_host(&host.to_lowercase(), written, vs, &key, &routes, redirects);
+            }
+        }
+        if redirects {
+            for host in &server.server.hosts {
+                self.redirect(&host.to_lowercase(), written);
+            }
+        }
+    }
+
+    fn translate(
+        &self,
+        vs: &ResolvedVirtualService,
+        server: &GatewayServer,
+        written: u32,
+    ) -> Vec<Route> {
+        let own = vs.config.meta.namespace.clone();
+        let inputs = self.inputs;
+        let gateways = BTreeSet::from([server.gateway.to_string()]);
+        let service = |host: &str| {
+            inputs
+                .services
+                .get(&(own.clone(), host.to_owned()))
+                .cloned()
+        };
+        let rule = |host: &str| inputs.rules.get(host).cloned();
+        route::translate(
+            vs,
+            &RouteContext {
+                listener_port: u16::try_from(written).unwrap_or_default(),
+                gateways: &gateways,
+                labels: &inputs.client.labels,
+                namespace: &inputs.client.namespace,
+                service: &service,
+                rule: &rule,
+                mesh_retry: inputs.client.retries.as_ref(),
+                forwarded_host: inputs.client.forwarded_host,
+                tls_server: server.server.tls.is_some(),
+                plain_shadow_host: inputs.client.plain_shadow_host,
+                session: inputs.client.session.as_ref(),
+            },
+        )
+    }
+
+    fn add_host(
+        &mut self,
+        name: &str,
+        port: u32,
+        vs: &ResolvedVirtualService,
+        key: &RoutesKey,
+        routes: &[Route],
+        redirects: bool,
+    ) {
+        let host = match self.by_name.get(name) {
+            Some(at) => &mut self.hosts[*at],
+            None => {
+                let mut host = self.start(name, port);
+                let own = (vs.config.meta.namespace.clone(), name.to_owned());
+                if let Some(labels) = &self.inputs.client.session
+                    && let Some(service) = self.inputs.services.get(&own)
+                    && let Some(config) = route::session_of_service(service, labels)
+                {
+                    let filter = route::SESSION_FILTER.to_owned();
+                    host.vh.typed_per_filter_config.insert(filter, config);
+                }
+                self.push(name, host)
+            }
+        };
+        host.vh.routes.extend_from_slice(routes);
+        host.routes.push(key.clone());
+        if redirects {
+            host.vh.require_tls = TlsRequirementType::All.into();
+        }
+    }
+
+    fn redirect(&mut self, name: &str, port: u32) {
+        let host = match self.by_name.get(name) {
+            Some(at) => &mut self.hosts[*at],
+            None => {
+                let host = self.start(name, port);
+                self.push(name, host)
+            }
+        };
+        host.vh.require_tls = TlsRequirementType::All.into();
+    }
+
+    fn start(&self, name: &str, port: u32) -> Host {
+        let vh = VirtualHost {
+            name: format!("{}:{port}", super::domains::bracketed(name)),
+            domains: vec![name.to_owned()],
+            include_request_attempt_count: self.inputs.client.attempt_count,
+            ..VirtualHost::default()
+        };
+        Host {
+            vh,
+            routes: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, name: &str, host: Host) -> &mut Host {
+        let at = self.hosts.len();
+        self.by_name.insert(name.to_owned(), at);
+        self.hosts.push(host);
+        &mut self.hosts[at]
+    }
+
+    /// Collapses, orders and sorts what was built (gateways §12.5).
+    fn finish(mut self) -> Vec<VirtualHost> {
+        if self.hosts.is_empty() {
+            let first = self.inputs.servers.first();
+            let written = first
+                .and_then(|s| s.server.port.as_ref())
+                .map_or(0, |p| p.number);
+            return vec![VirtualHost {
+                name: format!("blackhole:{written}"),
+                domains: vec!["*".to_owned()],
+                ..VirtualHost::default()
+            }];
+        }
+        if self.inputs.collapse {
+            self.hosts = collapse(self.hosts);
+        }
+        let mut hosts: Vec<VirtualHost> = self.hosts.into_iter().map(|host| host.vh).collect();
+        for host in &mut hosts {
+            host.routes.sort_by_key(route::is_catch_all);
+        }
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        hosts
+    }
+}
+
+/// Hosts that both a server and a VirtualService have: the narrower of each pair that overlaps.
+fn intersection(server: &[String], vs: &ResolvedVirtualService) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for host in server {
+        let host = match host.split_once('/') {
+            None => host.as_str(),
+            Some((namespace, host)) if *namespace == *vs.config.meta.namespace => host,
+            Some(_) => continue,
+        };
+        for wanted in &vs.config.spec.hosts {
+            let both = if host::subset_of(host, wanted) {
+                host
+            } else if host::subset_of(wanted, host) {
+                wanted
+            } else {
+                continue;
+            };
+            if !found.iter().any(|f| f == both) {
+                found.push(both.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Folds virtual hosts with the same routes into the most specific of them.
+fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
+    hosts.sort_by(|a, b| host::more_specific(&a.vh.domains[0], &b.vh.domains[0]));
+    let mut kept: Vec<Host> = Vec::with_capacity(hosts.len());
+    let mut by_routes: HashMap<(Vec<RoutesKey>, i32), usize> = HashMap::new();
+    for host in hosts {
+        let key = (host.routes.clone(), host.vh.require_tls);
+        match by_routes.get(&key) {
+            Some(at) => kept[*at].vh.domains.extend(host.vh.domains),
+            None => {
+                by_routes.insert(key, kept.len());
+                kept.push(host);
+            }
+        }
+    }
+    kept
+}
