@@ -9,6 +9,7 @@
 mod address;
 mod context;
 mod dynamic_dns;
+mod gateway;
 mod hbone;
 pub(crate) mod http_filters;
 pub(crate) mod http_manager;
@@ -59,6 +60,9 @@ impl Lds {
     /// Returns all listeners of a class of sidecars.
     pub fn generate(&self, snapshot: &PushContext, class: &ProxyClass) -> ResourceSet {
         let ctx = Context::new(snapshot, class);
+        if class.proxy.is_router() {
+            return self.of_gateway(&ctx);
+        }
         if class.proxy.proxy_type != ProxyType::Sidecar || ctx.mesh().proxy_listen_port <= 0 {
             return ResourceSet::default();
         }
@@ -107,6 +111,33 @@ impl Lds {
                     sources,
                 )));
             }
+        }
+        resources.into_iter().collect()
+    }
+
+    /// Returns the listeners of a gateway.
+    fn of_gateway(&self, ctx: &Context<'_>) -> ResourceSet {
+        let patches = self.patcher.resolve(ctx.snapshot, ctx.class);
+        let policies = PolicyFilters::resolve(ctx.snapshot, ctx.class);
+        let parts = gateway::GatewayParts::new(ctx, policies);
+        let mut resources = Vec::new();
+        for plan in gateway::plan(ctx) {
+            let key = fingerprint::of(&(&plan, parts.fingerprint));
+            let built = self.cache.get_or_build(key, || {
+                finish(&gateway::build(&plan, &parts), &plan.sources)
+            });
+            resources.extend(self.patched(patches.as_deref(), built, Pass::Gateway));
+        }
+        for (listener, added_by) in patches
+            .iter()
+            .flat_map(|set| set.index.added(Pass::Gateway))
+        {
+            let sources = patch::sources([added_by]);
+            resources.push(Arc::new(patch::finished(
+                listener.name.clone(),
+                &listener,
+                sources,
+            )));
         }
         resources.into_iter().collect()
     }

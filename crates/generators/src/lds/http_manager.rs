@@ -7,8 +7,8 @@ use envoy_types::pb::{
     envoy::{
         config::{
             core::v3::{
-                CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions,
-                TypedExtensionConfig,
+                CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, Http3ProtocolOptions,
+                HttpProtocolOptions, TypedExtensionConfig,
                 http_protocol_options::HeadersWithUnderscoresAction,
                 http1_protocol_options::{HeaderKeyFormat, header_key_format::HeaderFormat},
             },
@@ -19,9 +19,9 @@ use envoy_types::pb::{
             filters::network::http_connection_manager::v3::{
                 HttpConnectionManager, Rds, RequestIdExtension,
                 http_connection_manager::{
-                    ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction,
-                    RouteSpecifier, ServerHeaderTransformation, SetCurrentClientCertDetails,
-                    UpgradeConfig,
+                    CodecType, ForwardClientCertDetails, InternalAddressConfig,
+                    PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
+                    SetCurrentClientCertDetails, UpgradeConfig,
                 },
             },
             http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig,
@@ -34,7 +34,7 @@ use model::{
     Features,
     api::{
         self,
-        mesh::{ForwardClientCertDetails as CertDetails, NormalizationType},
+        mesh::{ConnectionProfile, ForwardClientCertDetails as CertDetails, NormalizationType},
     },
 };
 use prost::{Message, Name};
@@ -58,6 +58,8 @@ pub(crate) enum Side {
     Outbound,
     /// Requests of others to the workload.
     Inbound,
+    /// Requests through a gateway.
+    Gateway,
 }
 
 /// What all managers of one side share.
@@ -81,6 +83,8 @@ pub(crate) struct ManagerSpec {
     pub chain: HttpChain,
     /// The port speaks HTTP/2 from the first byte.
     pub http2: bool,
+    /// The listener speaks QUIC.
+    pub quic: bool,
 }
 
 /// Where a manager's routes come from.
@@ -117,6 +121,7 @@ impl ManagerParts {
             routes,
             chain,
             http2,
+            quic,
         } = spec;
         let head = HttpConnectionManager {
             stat_prefix,
@@ -124,7 +129,9 @@ impl ManagerParts {
             ..HttpConnectionManager::default()
         };
         let mut value = head.encode_to_vec();
-        if chain == HttpChain::default() && !http2 {
+        if quic {
+            value = self.over_quic(head, &chain);
+        } else if chain == HttpChain::default() && !http2 {
             value.extend_from_slice(self.common.get_or_init(|| self.tail(&chain, false)));
         } else {
             value.extend(self.tail(&chain, http2));
@@ -137,6 +144,18 @@ impl ManagerParts {
             name: NAME.to_owned(),
             config_type: Some(filter::ConfigType::TypedConfig(config)),
         }
+    }
+
+    /// Encodes a manager for QUIC, whose codec comes before everything else.
+    fn over_quic(&self, head: HttpConnectionManager, chain: &HttpChain) -> Vec<u8> {
+        canonical_vec(&HttpConnectionManager {
+            codec_type: CodecType::Http3.into(),
+            stat_prefix: head.stat_prefix,
+            route_specifier: head.route_specifier,
+            http_filters: self.filters.list(chain),
+            http3_protocol_options: Some(Http3ProtocolOptions::default()),
+            ..self.base.clone()
+        })
     }
 
     fn tail(&self, chain: &HttpChain, http2: bool) -> Vec<u8> {
@@ -181,7 +200,11 @@ fn base(ctx: &Context<'_>, side: Side, telemetry: &Telemetry) -> HttpConnectionM
     let features = ctx.features();
     let config = ctx.proxy_config();
     let headers = config.proxy_headers.clone().unwrap_or_default();
-    let use_remote_address = side == Side::Outbound && features.sidecar_use_remote_address;
+    let use_remote_address = match side {
+        Side::Outbound => features.sidecar_use_remote_address,
+        Side::Inbound => false,
+        Side::Gateway => true,
+    };
     let mut manager = HttpConnectionManager {
         use_remote_address: convert::bool_value(use_remote_address),
         internal_address_config: (features.hcm_internal_networks || use_remote_address)
@@ -222,14 +245,78 @@ fn base(ctx: &Context<'_>, side: Side, telemetry: &Telemetry) -> HttpConnectionM
     {
         manager.generate_request_id = convert::bool_value(false);
     }
-    if side == Side::Inbound {
-        set_client_certificate(&mut manager, &headers);
+    match side {
+        Side::Inbound => set_client_certificate(&mut manager, &headers),
+        Side::Gateway => {
+            manager.http_protocol_options.get_or_insert_default();
+            set_topology(&mut manager, config.gateway_topology.as_ref());
+        }
+        Side::Outbound => {}
     }
     set_path_normalization(&mut manager, ctx.mesh().path_normalization.as_ref());
     if let Some(settings) = &config.connection_settings {
-        apply_connection_settings(&mut manager, settings);
+        if side == Side::Gateway && settings.profile == ConnectionProfile::Edge {
+            apply_connection_settings(&mut manager, &edge_defaults(settings));
+        } else {
+            apply_connection_settings(&mut manager, settings);
+        }
     }
     manager
+}
+
+/// What a gateway makes of the proxies in front of it (gateways §9.1, §17).
+fn set_topology(manager: &mut HttpConnectionManager, topology: Option<&api::mesh::Topology>) {
+    let topology = topology.cloned().unwrap_or_default();
+    manager.xff_num_trusted_hops = topology.num_trusted_proxies;
+    let details = match topology.forward_client_cert_details {
+        CertDetails::Undefined | CertDetails::SanitizeSet => ForwardClientCertDetails::SanitizeSet,
+        CertDetails::Sanitize => ForwardClientCertDetails::Sanitize,
+        CertDetails::ForwardOnly => ForwardClientCertDetails::ForwardOnly,
+        CertDetails::AppendForward => ForwardClientCertDetails::AppendForward,
+        CertDetails::AlwaysForwardOnly => ForwardClientCertDetails::AlwaysForwardOnly,
+    };
+    manager.forward_client_cert_details = details.into();
+    let sets = matches!(
+        details,
+        ForwardClientCertDetails::SanitizeSet | ForwardClientCertDetails::AppendForward
+    );
+    manager.set_current_client_cert_details = sets.then(|| SetCurrentClientCertDetails {
+        subject: convert::bool_value(true),
+        cert: true,
+        dns: true,
+        uri: true,
+        ..SetCurrentClientCertDetails::default()
+    });
+}
+
+/// Fills what the settings of an edge proxy leave open (gateways §9.3).
+pub(crate) fn edge_defaults(
+    settings: &api::mesh::ConnectionSettings,
+) -> api::mesh::ConnectionSettings {
+    let mut settings = settings.clone();
+    let minutes = |n: u32| Some(api::Duration::from_secs(n * 60));
+    settings
+        .listener_per_connection_buffer_limit_bytes
+        .get_or_insert(32 * 1024);
+    settings.http_idle_timeout = settings.http_idle_timeout.or(minutes(60));
+    settings.http_stream_idle_timeout = settings.http_stream_idle_timeout.or(minutes(5));
+    settings.http_request_timeout = settings.http_request_timeout.or(minutes(5));
+    settings.http_request_headers_timeout = settings.http_request_headers_timeout.or(minutes(1));
+    settings.http_max_concurrent_streams.get_or_insert(100);
+    settings
+        .http2_initial_stream_window_size
+        .get_or_insert(64 * 1024);
+    settings
+        .http2_initial_connection_window_size
+        .get_or_insert(1024 * 1024);
+    settings.http_merge_slashes.get_or_insert(true);
+    if settings.underscores_action().is_none() {
+        "REJECT_REQUEST".clone_into(&mut settings.http_headers_with_underscores_action);
+    }
+    if settings.escaped_slashes_action().is_none() {
+        "UNESCAPE_AND_REDIRECT".clone_into(&mut settings.http_path_with_escaped_slashes_action);
+    }
+    settings
 }
 
 fn set_server_name(
@@ -237,7 +324,7 @@ fn set_server_name(
     side: Side,
     server: Option<&api::mesh::ServerHeader>,
 ) {
-    if side == Side::Inbound {
+    if side != Side::Outbound {
         SERVER_NAME.clone_into(&mut manager.server_name);
     }
     let Some(server) = server else { return };

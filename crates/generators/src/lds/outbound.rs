@@ -25,7 +25,7 @@ use super::{
 };
 
 pub(crate) use build::{build, catch_all, config_metadata, exact_balance};
-pub(crate) use destination::PortRef;
+pub(crate) use destination::{PortRef, routed, to_server_name};
 pub(crate) use plan::{
     ChainContent, ChainMatch, ChainPlan, HttpPlan, ListenerPlan, TcpDestination, TcpPlan,
 };

@@ -227,8 +227,8 @@ impl SideParts {
 }
 
 impl HttpFilterParts {
-    /// What both sides have.
-    fn of(ctx: &Context<'_>, telemetry: &Telemetry, policies: PolicyFilters) -> Self {
+    /// What all sides have.
+    pub(crate) fn of(ctx: &Context<'_>, telemetry: &Telemetry, policies: PolicyFilters) -> Self {
         let headers = ctx.proxy_config().proxy_headers.as_ref();
         Self {
             policies,
@@ -277,8 +277,8 @@ impl HttpFilterParts {
 }
 
 impl TcpParts {
-    /// What both sides have.
-    fn of(ctx: &Context<'_>, telemetry: &Telemetry) -> Self {
+    /// What all sides have.
+    pub(crate) fn of(ctx: &Context<'_>, telemetry: &Telemetry) -> Self {
         let features = ctx.features();
         Self {
             stats: telemetry.stats.clone(),
@@ -293,7 +293,8 @@ impl TcpParts {
         }
     }
 
-    fn fingerprint(&self, digest: &mut Digest) {
+    /// Adds everything that filters are built from to `digest`.
+    pub(crate) fn fingerprint(&self, digest: &mut Digest) {
         let Self {
             metadata_exchange,
             custom_policies,
@@ -338,7 +339,8 @@ impl Digest {
         self.value(&count);
     }
 
-    fn finish(&self) -> u64 {
+    /// The hash.
+    pub(crate) fn finish(&self) -> u64 {
         self.0.digest()
     }
 }

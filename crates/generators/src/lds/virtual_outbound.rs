@@ -121,6 +121,7 @@ fn dynamic_dns_chain(catch_all: &VirtualHost, parts: &Parts) -> FilterChain {
             routes: Routes::Inline(Box::new(routes)),
             chain: HttpChain::default(),
             http2: false,
+            quic: false,
         })],
         ..FilterChain::default()
     }

@@ -223,6 +223,7 @@ fn manager(port: &PortPlan, parts: &Parts) -> ManagerSpec {
             ..HttpChain::default()
         },
         http2: port.protocol.is_http2(),
+        quic: false,
     }
 }
 

@@ -160,6 +160,7 @@ fn manager(http: &HttpPlan, listener: &str, parts: &Parts) -> Filter {
             ..HttpChain::default()
         },
         http2: false,
+        quic: false,
     })
 }
 

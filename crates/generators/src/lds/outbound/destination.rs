@@ -100,6 +100,34 @@ pub(crate) fn routed(
     Some(with_rule(plan, rule.map(|r| &**r), ""))
 }
 
+/// Plans forwarding of a service port, or a subset of it, to the cluster behind its server name;
+/// returns the name too. Nothing is tunnelled.
+pub(crate) fn to_server_name(
+    ctx: &Context<'_>,
+    service: &Service,
+    port: PortRef<'_>,
+    subset: &str,
+) -> (String, TcpPlan) {
+    let cluster = names::outbound_sni(port.number, subset, &service.hostname);
+    let pattern = &ctx.mesh().outbound_cluster_stat_name;
+    let mut plan = TcpPlan::to_cluster(&cluster, ctx.idle_timeout());
+    if !pattern.is_empty() {
+        plan.stat_prefix = stat_name::outbound(
+            pattern,
+            &service.hostname,
+            subset,
+            port,
+            &service.attributes,
+        );
+    }
+    let rule = ctx.outbound_rule(&service.hostname);
+    let plan = TcpPlan {
+        tunnel: None,
+        ..with_rule(plan, rule.map(|r| &**r), subset)
+    };
+    (cluster, plan)
+}
+
 /// A wildcard host that is resolved for each connection.
 pub(crate) fn is_dynamic_wildcard(service: &Service) -> bool {
     service.resolution == Resolution::DynamicDns && host::is_wildcard(&service.hostname)
