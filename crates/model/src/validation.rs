@@ -114,7 +114,7 @@ pub fn validate_object(
         Object::HttpRoute(o) => gateway_api::http_route(&o.spec, &scope.lenient()),
         Object::GrpcRoute(o) => gateway_api::grpc_route(&o.spec, &scope.lenient()),
         Object::TcpRoute(o) => {
-            gateway_api::l4_route(&o.spec.parent_refs, &o.spec.rules, &scope.lenient())
+            gateway_api::l4_route(&o.spec.parent_refs, &o.spec.rules, &scope.lenient());
         }
         Object::TlsRoute(o) => gateway_api::tls_route(&o.spec, &scope.lenient()),
         Object::ReferenceGrant(o) => gateway_api::reference_grant(&o.spec, &scope.lenient()),

@@ -151,7 +151,6 @@ fn sidecar_port(port: &SidecarPort, is_socket: bool, scope: &Scope<'_>) {
 }
 
 fn egress(listener: &EgressListener, before: &[EgressListener], is_last: bool, scope: &Scope<'_>) {
-    let socket = listener.bind.strip_prefix(UNIX);
     match &listener.port {
         None => {
             if before.iter().any(|other| other.port.is_none()) {
@@ -160,38 +159,8 @@ fn egress(listener: &EgressListener, before: &[EgressListener], is_last: bool, s
             if !is_last {
                 scope.error("an egress listener without port must be the last one");
             }
-            if !listener.bind.is_empty() {
-                scope.field("bind").error("needs a port");
-            }
         }
-        Some(port) => {
-            sidecar_port(port, socket.is_some(), &scope.field("port"));
-            let same_place = |other: &EgressListener| {
-                other.bind == listener.bind
-                    && other
-                        .port
-                        .as_ref()
-                        .is_some_and(|other| other.number == port.number)
-            };
-            if before.iter().any(same_place) {
-                scope
-                    .field("port")
-                    .error("another egress listener has the same port and bind");
-            }
-        }
-    }
-    match socket {
-        Some(path) => {
-            scope.field("bind").check(names::unix_path(path));
-            if let Some(port) = listener.port.as_ref().filter(|port| port.number != 0) {
-                scope.field("bind").error(format_args!(
-                    "a unix socket has no port, but the number is {}",
-                    port.number
-                ));
-            }
-        }
-        None if !listener.bind.is_empty() => scope.field("bind").check(names::ip(&listener.bind)),
-        None => {}
+        Some(port) => egress_place(listener, port, before, scope),
     }
     if listener.hosts.is_empty() {
         scope
@@ -206,6 +175,43 @@ fn egress(listener: &EgressListener, before: &[EgressListener], is_last: bool, s
     });
     if all_valid {
         overlaps(&listener.hosts, &scope.field("hosts"));
+    }
+}
+
+/// Checks where a listener with a port listens: an address of its own, or a Unix socket.
+fn egress_place(
+    listener: &EgressListener,
+    port: &SidecarPort,
+    before: &[EgressListener],
+    scope: &Scope<'_>,
+) {
+    let socket = listener.bind.strip_prefix(UNIX);
+    sidecar_port(port, socket.is_some(), &scope.field("port"));
+    let bind = scope.field("bind");
+    match socket {
+        Some(path) => {
+            bind.check(names::unix_path(path));
+            if port.number != 0 {
+                bind.error(format_args!(
+                    "a unix socket has no port, but the number is {}",
+                    port.number
+                ));
+            }
+        }
+        None if !listener.bind.is_empty() => bind.check(names::ip(&listener.bind)),
+        None => {}
+    }
+    let same_place = |other: &EgressListener| {
+        other
+            .port
+            .as_ref()
+            .is_some_and(|other| other.number == port.number)
+            && (port.number != 0 || other.bind == listener.bind)
+    };
+    if before.iter().any(same_place) {
+        scope
+            .field("port")
+            .error("another egress listener has the same port or socket");
     }
 }
 

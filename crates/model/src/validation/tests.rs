@@ -2,6 +2,7 @@
 
 mod networking;
 mod policies;
+mod routing;
 
 use serde_json::{Value, json};
 

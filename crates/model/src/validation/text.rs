@@ -67,7 +67,7 @@ pub(crate) fn header_value(value: &str) -> Verdict {
         ));
     }
     // Pairs that enclose no command are sent as they are.
-    if value.matches('%').count() % 2 == 0 {
+    if value.matches('%').count().is_multiple_of(2) {
         return Ok(());
     }
     let mut rest = value;

@@ -186,7 +186,7 @@ fn authorization_rules() {
         &["error spec.rules[0].from[0].source.trustDomains[3]"],
     );
     let operation = |operation: Value, expected: &[&str]| {
-        rule(json!({"to": [{"operation": operation}]}), expected)
+        rule(json!({"to": [{"operation": operation}]}), expected);
     };
     operation(
         json!({"ports": ["0", "65535", "65536", "http"]}),
@@ -203,7 +203,7 @@ fn authorization_rules() {
         rule(
             json!({"when": [{"key": key, "values": ["1.1.1.1"]}]}),
             expected,
-        )
+        );
     };
     for key in [
         "request.headers[x]",
