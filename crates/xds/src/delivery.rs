@@ -240,9 +240,17 @@ impl Delivery {
             || self.differs(&self.effective(target))
     }
 
-    /// Returns whether anything can be said about a name.
+    /// Returns whether anything can be said about a name now.
     fn can_answer(&self, name: &str, target: &ResourceSet) -> bool {
-        self.form.tells_removals() || target.find(name).is_some()
+        match target.find(name) {
+            Some(resource) if self.held_back(resource).is_some() => {
+                // What the client accepted before stands for it.
+                let stand_in = self.held.get(resource.name());
+                stand_in.is_some_and(|r| r.is_complete() && self.held_back(r).is_none())
+            }
+            Some(_) => true,
+            None => self.form.tells_removals(),
+        }
     }
 
     /// Returns whether a client that holds what it is believed to hold can be told of `goal`.
