@@ -60,7 +60,7 @@ pub fn generate(input: &CaseInput) -> Result<Outcome> {
         .nodes
         .iter()
         .map(|(name, node)| {
-            let node = node::from_value(node.clone()).with_context(|| format!("proxy {name}"))?;
+            let node = node::from_value(node).with_context(|| format!("proxy {name}"))?;
             Ok((name.clone(), generator.generate(&node, &types)?))
         })
         .collect::<Result<_>>()?;

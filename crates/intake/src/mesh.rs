@@ -198,12 +198,12 @@ mod tests {
         check(
             map,
             Some("td"),
-            &["mesh.yaml:5: warning: MeshConfig : other: unknown field"],
+            &["mesh.yaml:5: warning: MeshConfig: other: unknown field"],
         );
         check(
             &map.replace("mesh:", "x:"),
             None,
-            &["mesh.yaml:4: error: MeshConfig : data.mesh: the ConfigMap has no such key"],
+            &["mesh.yaml:4: error: MeshConfig: data.mesh: the ConfigMap has no such key"],
         );
     }
 
@@ -213,20 +213,20 @@ mod tests {
             "trustDomain: td\nproxyListenPort: -1\n",
             None,
             &[
-                "mesh.yaml:2: error: MeshConfig : proxyListenPort: port -1 is out of range, allowed are 1 to 65535",
+                "mesh.yaml:2: error: MeshConfig: proxyListenPort: port -1 is out of range, allowed are 1 to 65535",
             ],
         );
         check(
             "trustDomain: td\nconnectTimeout: soon\n",
             None,
             &[
-                "mesh.yaml:2: error: MeshConfig : connectTimeout: \"soon\" is not a duration such as \"1.5s\", \"500ms\" or \"1h30m\"",
+                "mesh.yaml:2: error: MeshConfig: connectTimeout: \"soon\" is not a duration such as \"1.5s\", \"500ms\" or \"1h30m\"",
             ],
         );
         check(
             "trustDomain: td\nfoo:\n  a: 1\n",
             Some("td"),
-            &["mesh.yaml:2: warning: MeshConfig : foo: unknown field"],
+            &["mesh.yaml:2: warning: MeshConfig: foo: unknown field"],
         );
         assert_eq!(
             mesh_networks("n.yaml", "networks: 5", true).findings.len(),

@@ -74,11 +74,15 @@ impl fmt::Display for Finding {
             self.origin.source, self.origin.line, self.severity
         )?;
         if !self.kind.is_empty() {
-            write!(f, "{} ", self.kind)?;
-            if !self.namespace.is_empty() {
-                write!(f, "{}/", self.namespace)?;
+            f.write_str(&self.kind)?;
+            if !self.name.is_empty() {
+                f.write_str(" ")?;
+                if !self.namespace.is_empty() {
+                    write!(f, "{}/", self.namespace)?;
+                }
+                f.write_str(&self.name)?;
             }
-            write!(f, "{}: ", self.name)?;
+            f.write_str(": ")?;
         }
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;

@@ -93,6 +93,13 @@ pub(crate) struct Chunk<'t> {
     line: u32,
 }
 
+/// Finds the line of a field, or of the deepest part of its path that is there, in a text of one
+/// document. `path` is as in findings, such as `spec.http[0].timeout`.
+pub fn line_of(text: &str, path: &str) -> Option<u32> {
+    let document = documents(text).into_iter().next()?.ok()?;
+    document.lines().find(path)
+}
+
 /// Reads every document of a text that is no list of objects, such as a node or a mesh config; empty
 /// documents are left out.
 ///

@@ -35,10 +35,10 @@ pub struct ConfigArgs {
     #[arg(long = "config", value_name = "PATH", num_args = 1.., required = true)]
     pub config: Vec<PathBuf>,
     /// A file with the mesh configuration; what it leaves out keeps its default.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "meshConfig", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
     /// A file with the networks of the mesh.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, aliases = ["meshNetworks", "networksConfig"], value_name = "FILE")]
     pub mesh_networks: Option<PathBuf>,
     /// Domain of Kubernetes services.
     #[arg(long, default_value = "cluster.local")]
@@ -60,6 +60,15 @@ pub struct DiscoveryArgs {
     /// Address of `/metrics`, `/version` and `/debug`.
     #[arg(long = "monitoringAddr", alias = "monitoring-addr", default_value = "0.0.0.0:15014", value_parser = parse_address)]
     pub monitoring: SocketAddr,
+    /// How often a silent connection is pinged.
+    #[arg(long = "keepaliveInterval", alias = "keepalive-interval", default_value = "30s", value_parser = parse_duration)]
+    pub keepalive_interval: std::time::Duration,
+    /// How long the answer to a ping may take.
+    #[arg(long = "keepaliveTimeout", alias = "keepalive-timeout", default_value = "10s", value_parser = parse_duration)]
+    pub keepalive_timeout: std::time::Duration,
+    /// The age at which a connection is asked to go; never by default.
+    #[arg(long = "keepaliveMaxServerConnectionAge", alias = "keepalive-max-server-connection-age", value_parser = parse_duration)]
+    pub connection_age: Option<std::time::Duration>,
     /// How long open streams may take to end after SIGTERM.
     #[arg(long = "shutdownDuration", alias = "shutdown-duration", default_value = "10s", value_parser = parse_duration)]
     pub shutdown: std::time::Duration,

@@ -77,7 +77,7 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
         tracing::info!(policy, module, summary, "throttle policy is linked");
     }
     let policy = throttling::choose(&policies, args.throttle_policy.as_deref())?;
-    let loaded = load::load(&args.source, settings.features.clone(), started.into_std())?;
+    let loaded = load::load(&args.source, &settings, started.into_std())?;
     loaded.require_mesh()?;
     report(&loaded, &args);
 
@@ -90,7 +90,8 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
             "serves"
         );
     }
-    let server = Server::new(Mesh, registry, xds::Settings::default(), metrics.clone());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let server = Server::new(Mesh, registry, settings.server(cores), metrics.clone());
     let Loaded {
         intake,
         source,
@@ -179,11 +180,7 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
         Ok(())
     });
 
-    let transport = {
-        let mut transport = Transport::default();
-        transport.drain = args.shutdown;
-        transport
-    };
+    let transport = transport(&args, &settings);
     let service = server.service();
     let draining = stopped(&stop);
     tasks.spawn(async move {
@@ -212,6 +209,17 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
             anyhow::bail!("a task ended that should not have")
         }
     }
+}
+
+fn transport(args: &DiscoveryArgs, settings: &Settings) -> Transport {
+    let mut transport = Transport::default();
+    transport.streams_per_connection = settings.streams_per_connection;
+    transport.receive_bytes = settings.receive_bytes;
+    transport.keepalive_interval = args.keepalive_interval;
+    transport.keepalive_timeout = args.keepalive_timeout;
+    transport.connection_age = args.connection_age;
+    transport.drain = args.shutdown;
+    transport
 }
 
 /// Says what was loaded and what was not, and why.

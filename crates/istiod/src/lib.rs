@@ -19,7 +19,6 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Context as _;
 use generators::Mesh;
-use model::Features;
 use serde_json::Value;
 use xds::{Registry, XDS_GENERATORS};
 
@@ -53,8 +52,8 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     let result = match cli.command {
         Command::Discovery(args) => discovery::run(args, settings).map(|()| true),
-        Command::Generate(args) => generate(&args, settings.features),
-        Command::Validate(args) => validate(&args, settings.features),
+        Command::Generate(args) => generate(&args, &settings),
+        Command::Validate(args) => validate(&args, &settings),
         Command::Bootstrap(args) => bootstrap(&args),
     };
     match result {
@@ -75,9 +74,9 @@ fn fail(error: &dyn std::fmt::Display) {
     eprintln!("error: {error}");
 }
 
-fn generate(args: &cli::GenerateArgs, features: Features) -> anyhow::Result<bool> {
+fn generate(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let node = node::read(&args.node)?;
-    let loaded = load::load(&args.source, features, now())?;
+    let loaded = load::load(&args.source, settings, now())?;
     loaded.require_mesh()?;
     for finding in &loaded.report.findings {
         fail_softly(finding);
@@ -92,8 +91,8 @@ fn fail_softly(finding: &intake::Finding) {
     eprintln!("{finding}");
 }
 
-fn validate(args: &cli::ValidateArgs, features: Features) -> anyhow::Result<bool> {
-    let loaded = load::load(&args.source, features, now())?;
+fn validate(args: &cli::ValidateArgs, settings: &Settings) -> anyhow::Result<bool> {
+    let loaded = load::load(&args.source, settings, now())?;
     validate::report(&loaded, args.output, &mut std::io::stdout().lock())
 }
 

@@ -1,17 +1,12 @@
 //! Files to a loaded intake, with everything there is to say about them.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{collections::BTreeSet, time::Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use intake::{Decoder, FileInputs, FileSource, Finding, Intake, Options, Report, Severity};
-use model::{Features, state::MeshIdentity};
-use serde_json::Value;
+use model::state::MeshIdentity;
 
-use crate::cli::ConfigArgs;
+use crate::{cli::ConfigArgs, settings::Settings};
 
 /// What was loaded.
 #[derive(Debug)]
@@ -39,7 +34,8 @@ pub fn decoder() -> Decoder {
 ///
 /// # Errors
 /// When a path does not exist.
-pub fn load(args: &ConfigArgs, features: Features, now: Instant) -> anyhow::Result<Loaded> {
+pub fn load(args: &ConfigArgs, settings: &Settings, now: Instant) -> anyhow::Result<Loaded> {
+    let features = settings.features.clone();
     let mut source = FileSource::open(FileInputs {
         config: args.config.clone(),
         mesh_config: args.mesh_config.clone(),
@@ -52,7 +48,9 @@ pub fn load(args: &ConfigArgs, features: Features, now: Instant) -> anyhow::Resu
         features,
         identity: MeshIdentity {
             domain: args.domain.as_str().into(),
-            ..MeshIdentity::default()
+            cluster: settings.cluster.as_str().into(),
+            system_namespace: settings.namespace.as_str().into(),
+            revision: settings.revision.as_str().into(),
         },
         ..Options::default()
     });
@@ -117,19 +115,4 @@ pub(crate) fn refused(report: &Report) -> usize {
         .map(|f| (&f.origin.source, &f.kind, &f.namespace, &f.name))
         .collect();
     objects.len()
-}
-
-/// Reads a file that holds one YAML or JSON document.
-///
-/// # Errors
-/// When the file cannot be read or holds something else.
-pub fn document(path: &Path) -> anyhow::Result<Value> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    let mut documents = intake::yaml_values(&text)
-        .map_err(|e| anyhow::anyhow!("{}:{}:{}: {}", path.display(), e.line, e.column, e.reason))?;
-    match documents.len() {
-        0 => Ok(Value::Null),
-        1 => Ok(documents.remove(0)),
-        n => bail!("{} holds {n} documents, expected one", path.display()),
-    }
 }

@@ -42,8 +42,15 @@ pub struct Settings {
     /// The quiet time follows the measured cost of a push, `debounce_after` at most;
     /// `PILOT_ENABLE_ADAPTIVE_DEBOUNCE`, false. Not a variable of the Go istiod.
     pub debounce_adaptive: bool,
-    /// Pushes under way at once; `PILOT_PUSH_THROTTLE`, 0 = by the number of cores.
-    pub push_throttle: u32,
+    /// Pushes under way at once; `PILOT_PUSH_THROTTLE`, 0 = `15 + 5 · cores`, at most 100.
+    pub push_throttle: usize,
+    /// Streams that may start in a second; `PILOT_MAX_REQUESTS_PER_SECOND`, 0 = `15 + 5 · cores`, at
+    /// most 100.
+    pub streams_per_second: f64,
+    /// Streams of one connection; `ISTIO_GPRC_MAXSTREAMS`, 100000.
+    pub streams_per_connection: u32,
+    /// Largest request in bytes; `ISTIO_GPRC_MAXRECVMSGSIZE`, 4194304.
+    pub receive_bytes: usize,
     /// Revision of this control plane; `REVISION`, empty.
     pub revision: String,
     /// Own namespace; `POD_NAMESPACE`, `istio-system`.
@@ -80,6 +87,24 @@ impl Settings {
         let push_throttle = reader.parsed("PILOT_PUSH_THROTTLE", 0, "a whole number", |text| {
             text.parse().ok()
         });
+        let streams_per_second = reader.parsed(
+            "PILOT_MAX_REQUESTS_PER_SECOND",
+            0.0,
+            "a number that is not negative",
+            |text| {
+                text.parse()
+                    .ok()
+                    .filter(|rate: &f64| rate.is_finite() && *rate >= 0.0)
+            },
+        );
+        let positive = "a whole number from 1";
+        let streams_per_connection =
+            reader.parsed("ISTIO_GPRC_MAXSTREAMS", 100_000, positive, |text| {
+                text.parse().ok().filter(|n| *n > 0)
+            });
+        let receive_bytes = reader.parsed("ISTIO_GPRC_MAXRECVMSGSIZE", 4 << 20, positive, |text| {
+            text.parse().ok().filter(|n| *n > 0)
+        });
         let namespace = text("POD_NAMESPACE", "istio-system");
         let throttle = crate::throttling::read(&mut reader, &namespace);
         let settings = Self {
@@ -88,6 +113,9 @@ impl Settings {
             debounce_endpoints,
             debounce_adaptive,
             push_throttle,
+            streams_per_second,
+            streams_per_connection,
+            receive_bytes,
             revision: text("REVISION", ""),
             namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
@@ -106,6 +134,21 @@ impl Settings {
         } else {
             Err(errors)
         }
+    }
+
+    /// The part of the xDS server on a machine with `cores`.
+    pub(crate) fn server(&self, cores: usize) -> xds::Settings {
+        let automatic = cores.saturating_mul(5).saturating_add(15).min(100);
+        let mut settings = xds::Settings::default();
+        settings.concurrent_pushes = match self.push_throttle {
+            0 => automatic,
+            limit => limit,
+        };
+        let rate = self.streams_per_second;
+        #[expect(clippy::cast_precision_loss, reason = "at most 100")]
+        let automatic = automatic as f64;
+        settings.streams_per_second = Some(if rate > 0.0 { rate } else { automatic });
+        settings
     }
 }
 
@@ -195,6 +238,22 @@ mod tests {
         assert_eq!(settings.debounce_max, Duration::from_secs(10));
         assert_eq!(settings.cluster, "Kubernetes");
         assert_eq!(settings.features, Features::default());
+    }
+
+    #[test]
+    fn limits_of_the_server_are_automatic_or_stated() {
+        let server = |values| Settings::resolve(&source(values)).unwrap().server(4);
+        let automatic = server(&[]);
+        assert_eq!(automatic.concurrent_pushes, 35);
+        assert_eq!(automatic.streams_per_second, Some(35.0));
+        let stated = server(&[
+            ("PILOT_PUSH_THROTTLE", "7"),
+            ("PILOT_MAX_REQUESTS_PER_SECOND", "2.5"),
+        ]);
+        assert_eq!(stated.concurrent_pushes, 7);
+        assert_eq!(stated.streams_per_second, Some(2.5));
+        let many = Settings::resolve(&source(&[])).unwrap().server(64);
+        assert_eq!(many.concurrent_pushes, 100);
     }
 
     #[test]

@@ -103,16 +103,17 @@ impl<W: World> Server<W> {
     }
 
     /// Ends all streams, evenly spread over `time`, so that those who reconnect elsewhere do not
-    /// all come at once. New streams are refused from the start.
+    /// all come at once: the first at once, and nothing is waited for after the last. New streams are
+    /// refused from the start.
     pub async fn drain(&self, time: Duration) {
         self.hub.admission.lock().close();
         let links: Vec<Arc<Link<W>>> = self.hub.links.lock().values().cloned().collect();
         let pause = time / u32::try_from(links.len()).unwrap_or(u32::MAX).max(1);
         let mut next = Instant::now();
         for link in links {
+            tokio::time::sleep_until(next).await;
             link.closing.cancel();
             next += pause;
-            tokio::time::sleep_until(next).await;
         }
     }
 }
