@@ -32,8 +32,9 @@ use xds::{Resource, ResourceSet, Source};
 use self::{context::Context, parts::Parts};
 use crate::{
     cache::Cache,
+    mtls::NamespacePolicies,
     patch::{self, ListenerPatches, Pass, PatchSet, Patcher},
-    security::{PolicyFilters, peer_authentication::MtlsModes},
+    security::PolicyFilters,
 };
 
 /// Listeners that are kept for classes that ask again. A mesh of 1 000 services and 10 classes has
@@ -87,7 +88,13 @@ impl Lds {
             let build = |parts: &Parts| virtual_outbound::build(&plan, parts);
             resources.extend(patched(self.resource(&plan, &parts, &none, build), outward));
         }
-        let mut inbound = inbound::plan(&ctx, &MtlsModes::resolve(snapshot, class));
+        let modes = NamespacePolicies::new(
+            &snapshot.state().objects.peer_authentications,
+            snapshot.root_namespace(),
+            &class.proxy.namespace,
+        )
+        .of_workload(&class.labels);
+        let mut inbound = inbound::plan(&ctx, &modes);
         let logs = hbone::Loggers::of_mesh(&ctx);
         if hbone::listens(&ctx) {
             let listener = hbone::connect_terminate(&ctx, &logs);

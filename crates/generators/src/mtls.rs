@@ -48,6 +48,7 @@ pub struct NamespacePolicies {
 /// A policy for some workloads of a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct WorkloadPolicy {
+    key: ConfigKey,
     selector: Labels,
     mode: Option<MtlsMode>,
     ports: BTreeMap<u16, Option<MtlsMode>>,
@@ -62,12 +63,7 @@ impl NamespacePolicies {
         let mut policies = Self::default();
         let mut take = |policy: Option<&Arc<Config<PeerAuthentication>>>| {
             let Some(policy) = policy else { return };
-            let meta = &policy.meta;
-            policies.sources.push(ConfigKey::new(
-                Kind::PeerAuthentication,
-                meta.namespace.clone(),
-                meta.name.clone(),
-            ));
+            policies.sources.push(key_of(policy));
             if let Some(mode) = mode_of(policy) {
                 policies.mode = mode;
             }
@@ -103,9 +99,45 @@ impl NamespacePolicies {
             .map_or(overall, |mode| mode.unwrap_or(overall))
     }
 
+    /// The modes of all ports of a workload with `labels`.
+    pub fn of_workload(&self, labels: &Labels) -> WorkloadModes {
+        let mut modes = WorkloadModes {
+            mode: self.mode,
+            ports: BTreeMap::new(),
+            sources: self.sources.clone(),
+        };
+        if let Some(policy) = self.workload.iter().find(|p| selects(&p.selector, labels)) {
+            modes.mode = policy.mode.unwrap_or(self.mode);
+            let ports = policy.ports.iter();
+            modes.ports = ports
+                .map(|(port, mode)| (*port, mode.unwrap_or(modes.mode)))
+                .collect();
+            modes.sources.push(policy.key.clone());
+        }
+        modes
+    }
+
     /// The policies without selector that decided.
     pub fn sources(&self) -> &[ConfigKey] {
         &self.sources
+    }
+}
+
+/// What the ports of one workload demand of their clients.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
+pub struct WorkloadModes {
+    /// The mode of ports without their own.
+    pub mode: MtlsMode,
+    /// Modes by workload port.
+    pub ports: BTreeMap<u16, MtlsMode>,
+    /// The policies that decided.
+    pub sources: Vec<ConfigKey>,
+}
+
+impl WorkloadModes {
+    /// The mode of a workload port.
+    pub fn of_port(&self, port: u16) -> MtlsMode {
+        self.ports.get(&port).copied().unwrap_or(self.mode)
     }
 }
 
@@ -115,6 +147,7 @@ impl WorkloadPolicy {
             Some((u16::try_from(*port).ok()?, MtlsMode::of(mtls.mode)))
         };
         Some(Self {
+            key: key_of(policy),
             selector: selector(policy)?.clone(),
             mode: mode_of(policy),
             ports: policy
@@ -125,6 +158,15 @@ impl WorkloadPolicy {
                 .collect(),
         })
     }
+}
+
+fn key_of(policy: &Config<PeerAuthentication>) -> ConfigKey {
+    let meta = &policy.meta;
+    ConfigKey::new(
+        Kind::PeerAuthentication,
+        meta.namespace.clone(),
+        meta.name.clone(),
+    )
 }
 
 fn mode_of(policy: &Config<PeerAuthentication>) -> Option<MtlsMode> {
@@ -202,6 +244,8 @@ mod tests {
         let found = NamespacePolicies::new(&table, "root", "ns");
         let ports = [found.mode(&labels, 80), found.mode(&labels, 81)];
         assert_eq!((found.namespace_mode(), ports), expected);
+        let workload = found.of_workload(&labels);
+        assert_eq!([workload.of_port(80), workload.of_port(81)], ports);
     }
 
     #[test]

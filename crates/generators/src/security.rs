@@ -3,7 +3,6 @@
 mod authz;
 pub(crate) mod inbound_tls;
 mod jwt;
-pub(crate) mod peer_authentication;
 mod policies;
 pub(crate) mod server_tls;
 

@@ -304,7 +304,8 @@ impl Planner<'_> {
     }
 
     fn destination(&self, endpoint: &str) -> Option<Destination> {
-        if endpoint.is_empty() {
+        // Without a host nothing says where the workload listens.
+        if endpoint.is_empty() || endpoint.starts_with(':') {
             return Some(Destination::Original);
         }
         if let Some(path) = endpoint.strip_prefix("unix://") {

@@ -2,7 +2,7 @@
 
 use model::Protocol;
 
-use crate::security::peer_authentication::MtlsMode;
+use crate::mtls::MtlsMode;
 
 /// ALPN that sidecars offer for HTTP.
 const MESH_HTTP: &[&str] = &["istio-http/1.0", "istio-http/1.1", "istio-h2"];

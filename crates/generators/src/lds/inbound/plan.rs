@@ -15,10 +15,10 @@ use crate::{
         context::Context,
         stat_name::ServiceNames,
     },
+    mtls::{MtlsMode, WorkloadModes},
     names,
     security::{
         inbound_tls,
-        peer_authentication::{MtlsMode, MtlsModes},
         server_tls::{self, ServerSide},
     },
 };
@@ -99,18 +99,8 @@ struct Candidate {
 }
 
 /// Plans the inbound listeners of a class: the virtual one, then bound ones by port.
-pub(crate) fn plan(ctx: &Context<'_>, modes: &MtlsModes) -> Vec<InboundPlan> {
-    let policy_sources: BTreeSet<ConfigKey> = modes
-        .sources
-        .iter()
-        .map(|p| {
-            ConfigKey::new(
-                Kind::PeerAuthentication,
-                p.namespace.clone(),
-                p.name.clone(),
-            )
-        })
-        .collect();
+pub(crate) fn plan(ctx: &Context<'_>, modes: &WorkloadModes) -> Vec<InboundPlan> {
+    let policy_sources: BTreeSet<ConfigKey> = modes.sources.iter().cloned().collect();
     let candidates = candidates(ctx, modes);
     let mut bound = Vec::new();
     let mut captured = Vec::new();
@@ -153,7 +143,7 @@ pub(crate) fn plan(ctx: &Context<'_>, modes: &MtlsModes) -> Vec<InboundPlan> {
 pub(crate) fn plan_internal(ctx: &Context<'_>) -> InboundPlan {
     let mut ports = Vec::new();
     let mut sources = BTreeSet::new();
-    for candidate in candidates(ctx, &MtlsModes::default()).into_values() {
+    for candidate in candidates(ctx, &WorkloadModes::default()).into_values() {
         ports.push(PortPlan {
             mode: MtlsMode::Disable,
             custom_tls: None,
@@ -203,7 +193,7 @@ fn passthrough(ctx: &Context<'_>, target_port: u16, mode: MtlsMode) -> PortPlan 
 }
 
 /// Ports with a mode of their own that no port's own chains take care of.
-fn passthrough_ports(ctx: &Context<'_>, modes: &MtlsModes) -> Vec<u16> {
+fn passthrough_ports(ctx: &Context<'_>, modes: &WorkloadModes) -> Vec<u16> {
     let handled: BTreeSet<u16> = match ingress(ctx) {
         Some((_, listeners)) => listeners.iter().filter_map(port_number).collect(),
         None => ctx
@@ -233,7 +223,7 @@ fn port_number(listener: &api::sidecar::IngressListener) -> Option<u16> {
 }
 
 /// Collects the ports of the class by workload port; the first to claim a port wins.
-fn candidates(ctx: &Context<'_>, modes: &MtlsModes) -> BTreeMap<u16, Candidate> {
+fn candidates(ctx: &Context<'_>, modes: &WorkloadModes) -> BTreeMap<u16, Candidate> {
     let mut found = BTreeMap::new();
     match ingress(ctx) {
         Some((name, listeners)) => {
@@ -254,7 +244,7 @@ fn candidates(ctx: &Context<'_>, modes: &MtlsModes) -> BTreeMap<u16, Candidate> 
 
 fn from_services(
     ctx: &Context<'_>,
-    modes: &MtlsModes,
+    modes: &WorkloadModes,
     declared: &BTreeSet<u16>,
     found: &mut BTreeMap<u16, Candidate>,
 ) {
@@ -318,7 +308,7 @@ fn from_services(
 
 fn from_sidecar(
     ctx: &Context<'_>,
-    modes: &MtlsModes,
+    modes: &WorkloadModes,
     sidecar: &NamespacedName,
     listeners: &[api::sidecar::IngressListener],
     found: &mut BTreeMap<u16, Candidate>,
