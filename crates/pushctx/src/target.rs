@@ -42,7 +42,7 @@ impl PushContext {
                 .selecting(&pod.meta.namespace, &pod.meta.labels)
                 .peekable();
             if services.peek().is_none() {
-                return self.unselected_targets(proxy);
+                return self.targets_of_endpoints(proxy);
             }
             return services.flat_map(|s| self.targets_of_pod(s, pod)).collect();
         }
@@ -141,17 +141,16 @@ impl PushContext {
         targets
     }
 
-    /// Services without selector whose endpoints are at the proxy's first address.
-    fn unselected_targets(&self, proxy: &Proxy) -> Vec<ServiceTarget> {
+    /// Services of the namespace, whatever they select, whose endpoints are at the proxy's first
+    /// address.
+    fn targets_of_endpoints(&self, proxy: &Proxy) -> Vec<ServiceTarget> {
         let Some(address) = proxy.addresses.first().map(ToString::to_string) else {
             return Vec::new();
         };
         let namespace = &*proxy.metadata.namespace;
         let mut targets = Vec::new();
-        let unselecting = self
-            .kubernetes_services(namespace)
-            .filter(|s| s.spec.spec.selector.is_empty());
-        for derived in unselecting.filter_map(|service| self.derived(service)) {
+        let services = self.kubernetes_services(namespace);
+        for derived in services.filter_map(|service| self.derived(service)) {
             let endpoints = self
                 .endpoints(&derived.key())
                 .into_iter()

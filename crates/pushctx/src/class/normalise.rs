@@ -9,11 +9,12 @@ use std::{
 use model::{
     Labels, Locality, MeshState, Proxy, ServiceTarget,
     api::{
+        self,
         common::{LocalityLbSetting, ZoneAwareLbSetting},
         destination_rule::LoadBalancer,
         mesh::ServiceAttributeEnrichment,
     },
-    proxy::InterceptionMode,
+    proxy::{InterceptionMode, ProxyType},
 };
 
 use super::{ClassKey, identity};
@@ -200,7 +201,9 @@ impl PushContext {
         };
         drop_labels(&mut labels);
 
-        let binds_addresses = proxy.metadata.interception_mode == InterceptionMode::None;
+        let binds_addresses = proxy.metadata.interception_mode == InterceptionMode::None
+            || (self.features().ambient && proxy.metadata.enable_hbone)
+            || self.names_addresses(proxy, &labels);
         let is_headless = targets.iter().any(|t| t.service.is_passthrough());
         let addresses = (binds_addresses || is_headless).then(|| proxy.addresses.clone().into());
 
@@ -233,6 +236,17 @@ impl PushContext {
         };
         key.fingerprint = identity::fingerprint(&key);
         key
+    }
+
+    /// Tells whether inbound listeners are named after the proxy's own address: the Sidecar has an
+    /// ingress listener without bind (listeners §11.1).
+    fn names_addresses(&self, proxy: &Proxy, labels: &Labels) -> bool {
+        let unbound = |sidecar: &api::Sidecar| sidecar.ingress.iter().any(|l| l.bind.is_empty());
+        proxy.proxy_type == ProxyType::Sidecar
+            && self
+                .scope(proxy.proxy_type, &proxy.namespace, labels)
+                .sidecar()
+                .is_some_and(|sidecar| unbound(&sidecar.spec))
     }
 
     /// Tells whether traces name the workload after the proxy's id (telemetry-extensions §12).
