@@ -27,6 +27,8 @@ mod workload;
 mod workload_entry;
 
 #[cfg(test)]
+mod laws;
+#[cfg(test)]
 mod testing;
 
 pub use attach::Workload;

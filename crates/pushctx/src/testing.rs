@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use intake::Decoder;
 use model::{
-    ConfigKey, ExportTo, Kind, MeshState, Node, Port, Protocol, Proxy, Resolution, Service,
+    ConfigKey, ExportTo, Kind, MeshState, Node, Object, Port, Protocol, Proxy, Resolution, Service,
     Timestamp,
     service::{Attributes, Registry, ServiceType, TrafficDistribution},
 };
@@ -22,23 +22,29 @@ pub(crate) fn state(yaml: &str) -> MeshState {
 /// Adds objects to a state.
 #[track_caller]
 pub(crate) fn add(state: &mut MeshState, yaml: &str) {
+    for object in read(yaml) {
+        state.objects.insert(object);
+    }
+}
+
+/// Reads objects, in order.
+#[track_caller]
+pub(crate) fn read(yaml: &str) -> Vec<Object> {
     let decoded = Decoder {
         admitted: true,
         ..Decoder::default()
     }
     .decode("test.yaml", yaml);
-    let errors = decoded
+    let mut errors = decoded
         .findings
         .iter()
         .filter(|f| f.severity == intake::Severity::Error);
     assert!(
-        !decoded.broken && errors.clone().next().is_none(),
+        !decoded.broken && errors.next().is_none(),
         "{:#?}",
         decoded.findings
     );
-    for object in decoded.objects {
-        state.objects.insert(object);
-    }
+    decoded.objects
 }
 
 /// A service that tests bend to their needs before they add it.
