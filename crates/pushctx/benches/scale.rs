@@ -23,9 +23,12 @@ use pushctx::PushContext;
 const NAMESPACES: usize = 100;
 
 fn main() {
+    // `cargo test --all-targets` also starts this, without optimisation.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
     let count = std::env::args()
-        .filter_map(|a| a.parse().ok())
-        .next()
+        .find_map(|a| a.parse().ok())
         .unwrap_or(30_000);
     for (rules, name) in [
         (false, "services alone"),
@@ -61,7 +64,7 @@ fn measure(count: usize, rules: bool) {
     let before = resident();
     let mut context = None;
     report("full build", 5, || {
-        context = Some(PushContext::build(state.clone()))
+        context = Some(PushContext::build(state.clone()));
     });
     let Some(context) = context else { return };
     println!(
@@ -74,15 +77,15 @@ fn measure(count: usize, rules: bool) {
     let altered = service(count / 2, 81);
     changed.services.insert(altered.id(), altered);
     report("one service changed", 100, || {
-        drop(context.next(changed.clone(), &request))
+        drop(context.next(changed.clone(), &request));
     });
     let mut changed = state.clone();
     changed.services.remove(&service(count / 2, 80).id());
     report("one service removed", 100, || {
-        drop(context.next(changed.clone(), &request))
+        drop(context.next(changed.clone(), &request));
     });
     report("nothing changed", 100, || {
-        drop(context.next(state.clone(), &request))
+        drop(context.next(state.clone(), &request));
     });
     if rules {
         let mut changed = state.clone();
@@ -92,7 +95,7 @@ fn measure(count: usize, rules: bool) {
             .destination_rules
             .insert(rule.meta.namespaced_name(), rule);
         report("one rule changed", 100, || {
-            drop(context.next(changed.clone(), &request))
+            drop(context.next(changed.clone(), &request));
         });
     }
     let mut scopes = Vec::new();

@@ -75,6 +75,20 @@ pub struct ProxyClass {
 }
 
 impl ProxyClass {
+    /// Tells whether two resolutions of one key see the same.
+    fn is_same(&self, other: &Self) -> bool {
+        let same_target = |(a, b): (&ServiceTarget, &ServiceTarget)| {
+            let same_service =
+                Arc::ptr_eq(&a.service, &b.service) || a.service.same_content(&b.service);
+            same_service && a.port == b.port && a.target_port == b.target_port
+        };
+        let gateway = |class: &Self| class.gateway.as_ref().map(|g| g.fingerprint);
+        Arc::ptr_eq(&self.scope, &other.scope)
+            && self.targets.len() == other.targets.len()
+            && self.targets.iter().zip(&other.targets).all(same_target)
+            && gateway(self) == gateway(other)
+    }
+
     /// The workload as policies see it.
     pub fn workload(&self) -> Workload<'_> {
         Workload {

@@ -1,6 +1,9 @@
 //! The snapshot itself.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 use model::{
     Features, MeshState, PushRequest, ServiceEndpoints, ServiceKey, api, state::MeshIdentity,
@@ -14,7 +17,7 @@ use crate::{
     gateway::GatewayIndex,
     policy::PolicyIndex,
     proxy_config::ProxyConfigIndex,
-    scope::{Scopes, SidecarIndex},
+    scope::{Changes, Scopes, SidecarIndex},
     service::Exports,
     workload_entry::WorkloadEntryIndex,
 };
@@ -96,39 +99,39 @@ impl PushContext {
             ..self.clone()
         };
         let (before, after) = (&old.objects, &new.objects);
-        let mut scopes_stay = true;
         let mut names_stay = true;
+        let mut services = BTreeSet::new();
         if !old.services.ptr_eq(&new.services) || !before.namespaces.ptr_eq(&after.namespaces) {
-            let (services, dirty) = self.services.next(old, new);
-            if !dirty.is_empty() {
-                next.services = Arc::new(services);
-                scopes_stay = false;
-            }
+            let (index, dirty) = self.services.next(old, new);
+            next.services = Arc::new(index);
+            services = dirty;
         }
+        let mut virtual_services = BTreeSet::new();
         if !before.virtual_services.ptr_eq(&after.virtual_services) {
-            let (virtual_services, dirty) = self.virtual_services.next(old, new);
-            next.virtual_services = Arc::new(virtual_services);
-            scopes_stay &= dirty.is_empty();
+            let (index, dirty) = self.virtual_services.next(old, new);
+            next.virtual_services = Arc::new(index);
+            virtual_services = dirty;
             names_stay = false;
         }
+        let mut destination_rules = BTreeSet::new();
         if !before.destination_rules.ptr_eq(&after.destination_rules) {
-            let (destination_rules, dirty) = self.destination_rules.next(old, new);
-            next.destination_rules = Arc::new(destination_rules);
-            scopes_stay &= dirty.is_empty();
+            let (index, dirty) = self.destination_rules.next(old, new);
+            next.destination_rules = Arc::new(index);
+            destination_rules = dirty;
             names_stay = false;
         }
-        if !before.sidecars.ptr_eq(&after.sidecars) {
+        let sidecars = !before.sidecars.ptr_eq(&after.sidecars);
+        if sidecars {
             next.sidecars = Arc::new(SidecarIndex::build(new));
-            scopes_stay = false;
             names_stay = false;
         }
-        if !before
+        let authn_stays = before
             .peer_authentications
             .ptr_eq(&after.peer_authentications)
-            || !before
+            && before
                 .request_authentications
-                .ptr_eq(&after.request_authentications)
-        {
+                .ptr_eq(&after.request_authentications);
+        if !authn_stays {
             next.authn = Arc::new(self.authn.next(old, new));
             names_stay = false;
         }
@@ -144,20 +147,26 @@ impl PushContext {
             next.proxy_configs = Arc::new(self.proxy_configs.next(old, new));
             names_stay = false;
         }
-        let mut classes_stay = scopes_stay && old.services.ptr_eq(&new.services);
-        if !before.gateways.ptr_eq(&after.gateways) {
+        let gateways_stay = before.gateways.ptr_eq(&after.gateways);
+        if !gateways_stay {
             next.gateways = Arc::new(self.gateways.next(&before.gateways, &after.gateways));
             names_stay = false;
-            classes_stay = false;
         }
         if !names_stay {
             next.named = Arc::default();
         }
-        if !scopes_stay {
-            next.scopes = Arc::default();
-        }
-        if !classes_stay {
-            next.classes = Arc::default();
+        let changes = Changes {
+            old: self,
+            new: &next,
+            services,
+            virtual_services,
+            destination_rules,
+            sidecars,
+        };
+        if !changes.is_empty() || !gateways_stay {
+            let scopes = Arc::new(self.scopes.carry(&changes));
+            next.scopes = scopes;
+            next.classes = Arc::new(self.classes.succeed());
         }
         next
     }

@@ -373,7 +373,7 @@ fn start() -> MeshState {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn an_incremental_snapshot_equals_a_fresh_one(

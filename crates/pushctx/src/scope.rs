@@ -1,6 +1,7 @@
 //! Sidecar scopes: what a proxy of a namespace can see (config-model §13).
 
 mod build;
+mod carry;
 mod hosts;
 mod sidecars;
 
@@ -8,6 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use model::{Config, Labels, Service, api, selects};
 
+pub(crate) use carry::Changes;
 pub(crate) use sidecars::{Scopes, SidecarIndex};
 
 use crate::{ConsolidatedRule, ResolvedVirtualService};

@@ -37,16 +37,45 @@ impl Keys {
 
 /// The classes of one snapshot that were asked for, each resolved once.
 #[derive(Default, Debug)]
-pub(crate) struct Classes(Mutex<FxHashMap<u64, Arc<OnceLock<Arc<ProxyClass>>>>>);
+pub(crate) struct Classes {
+    cells: Arc<Cells>,
+    /// Those of the snapshot before; one that comes out the same is taken.
+    earlier: Option<Arc<Cells>>,
+}
+
+type Cells = Mutex<FxHashMap<u64, Arc<OnceLock<Arc<ProxyClass>>>>>;
 
 impl Classes {
+    /// Starts the classes of the next snapshot.
+    pub(crate) fn succeed(&self) -> Self {
+        Self {
+            cells: Arc::default(),
+            earlier: Some(self.cells.clone()),
+        }
+    }
+
     /// Resolves outside of the lock, so that one slow class does not hold up the others.
     pub(crate) fn get(
         &self,
         key: &ClassKey,
         resolve: impl FnOnce() -> ProxyClass,
     ) -> Arc<ProxyClass> {
-        let cell = self.0.lock().entry(key.fingerprint).or_default().clone();
-        cell.get_or_init(|| Arc::new(resolve())).clone()
+        let cell = self
+            .cells
+            .lock()
+            .entry(key.fingerprint)
+            .or_default()
+            .clone();
+        cell.get_or_init(|| {
+            let class = resolve();
+            let earlier = self.earlier.as_ref().and_then(|cells| {
+                let cell = cells.lock().get(&key.fingerprint)?.clone();
+                cell.get()
+                    .filter(|earlier| earlier.is_same(&class))
+                    .cloned()
+            });
+            earlier.unwrap_or_else(|| Arc::new(class))
+        })
+        .clone()
     }
 }

@@ -21,7 +21,7 @@ use model::{
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use self::{collect::Collector, destinations::destinations};
-use super::{EgressListener, ScopeOrigin, SidecarScope, hosts::HostClasses};
+use super::{EgressListener, ScopeOrigin, SidecarScope, carry::Interest, hosts::HostClasses};
 use crate::{
     PushContext, ResolvedVirtualService, RouteSemantics, destination_rule::RuleList,
     order::CreationOrder, service::Exports,
@@ -32,17 +32,20 @@ pub(super) fn sidecar(
     context: &PushContext,
     namespace: &Arc<str>,
     sidecar: Option<&Arc<Config<Sidecar>>>,
-) -> SidecarScope {
+) -> (SidecarScope, Interest) {
     let builder = Builder::new(context, namespace);
+    let everything = ["*/*".to_owned()];
     let stated = sidecar.map_or(&[][..], |s| &s.spec.egress);
-    let egress: Vec<EgressListener> = if stated.is_empty() {
-        vec![builder.listener(None, &["*/*".to_owned()])]
+    let listeners: Vec<(Option<&ApiListener>, HostClasses)> = if stated.is_empty() {
+        vec![(None, HostClasses::parse(&everything, namespace))]
     } else {
-        stated
-            .iter()
-            .map(|l| builder.listener(Some(l), &l.hosts))
-            .collect()
+        let classes = |l: &ApiListener| HostClasses::parse(&l.hosts, namespace);
+        stated.iter().map(|l| (Some(l), classes(l))).collect()
     };
+    let egress: Vec<EgressListener> = listeners
+        .iter()
+        .map(|(listener, classes)| builder.listener(*listener, classes))
+        .collect();
     let mut services = Collector::default();
     for listener in &egress {
         for service in &listener.services {
@@ -57,11 +60,25 @@ pub(super) fn sidecar(
         .and_then(|s| s.spec.outbound_traffic_policy.clone())
         .unwrap_or_else(|| mesh_policy(context.mesh()));
     let origin = sidecar.map_or(ScopeOrigin::Default, |s| ScopeOrigin::Sidecar(s.clone()));
-    builder.finish(origin, services.into_services(), egress, policy)
+    let interest = {
+        let specs = egress
+            .iter()
+            .flat_map(|l| &l.virtual_services)
+            .map(|vs| &vs.config.spec);
+        let hosts = specs.flat_map(|spec| destinations(spec, namespace).into_keys());
+        Interest::new(
+            listeners.into_iter().map(|(_, classes)| classes).collect(),
+            hosts,
+        )
+    };
+    (
+        builder.finish(origin, services.into_services(), egress, policy),
+        interest,
+    )
 }
 
 /// Computes what gateways and waypoints of `namespace` see.
-pub(super) fn gateway(context: &PushContext, namespace: &Arc<str>) -> SidecarScope {
+pub(super) fn gateway(context: &PushContext, namespace: &Arc<str>) -> (SidecarScope, Interest) {
     let builder = Builder::new(context, namespace);
     let mut services = Collector::default();
     for service in context.services().visible_to(namespace) {
@@ -74,12 +91,13 @@ pub(super) fn gateway(context: &PushContext, namespace: &Arc<str>) -> SidecarSco
         virtual_service_by_host: BTreeMap::new(),
     };
     let policy = mesh_policy(context.mesh());
-    builder.finish(
+    let scope = builder.finish(
         ScopeOrigin::Gateway,
         services.into_services(),
         vec![listener],
         policy,
-    )
+    );
+    (scope, Interest::default())
 }
 
 /// The mesh's policy in a Sidecar's form; only the mode is taken over.
@@ -119,11 +137,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn listener(&self, listener: Option<&ApiListener>, hosts: &[String]) -> EgressListener {
-        let classes = HostClasses::parse(hosts, self.namespace);
+    fn listener(&self, listener: Option<&ApiListener>, classes: &HostClasses) -> EgressListener {
         let port = listener.and_then(bound_port);
-        let services = self.one_namespace_per_host(self.select_services(&classes, port));
-        let virtual_services = self.select_virtual_services(&classes);
+        let services = self.one_namespace_per_host(self.select_services(classes, port));
+        let virtual_services = self.select_virtual_services(classes);
         let virtual_service_by_host = most_specific(&services, &virtual_services);
         let listener = listener.cloned();
         EgressListener {
@@ -308,10 +325,9 @@ impl<'a> Builder<'a> {
         let fingerprint = {
             let services: Vec<u64> = services.iter().map(|s| s.fingerprint).collect();
             let listeners: Vec<_> = egress.iter().map(listener_fingerprint).collect();
-            let rules: Vec<u64> = destination_rules
-                .values()
-                .flat_map(|l| l.iter())
-                .map(|r| r.fingerprint)
+            let rules: Vec<(&Arc<str>, Vec<u64>)> = destination_rules
+                .iter()
+                .map(|(host, list)| (host, list.iter().map(|r| r.fingerprint).collect()))
                 .collect();
             let sidecar = match &origin {
                 ScopeOrigin::Sidecar(s) => (

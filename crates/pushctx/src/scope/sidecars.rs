@@ -9,7 +9,10 @@ use model::{Config, Labels, MeshState, ProxyType, api::Sidecar, selects};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::{SidecarScope, build};
+use super::{
+    SidecarScope, build,
+    carry::{Changes, Interest},
+};
 use crate::{PushContext, order::CreationOrder};
 
 /// Sidecars of each namespace: those with selector first, then by creation.
@@ -70,9 +73,27 @@ enum ScopeKey {
 
 /// Scopes that some proxy asked for, each computed once.
 #[derive(Default, Debug)]
-pub(crate) struct Scopes(Mutex<FxHashMap<ScopeKey, Arc<OnceLock<Arc<SidecarScope>>>>>);
+pub(crate) struct Scopes(Mutex<FxHashMap<ScopeKey, Arc<Cell>>>);
+
+/// One scope of one snapshot.
+#[derive(Default, Debug)]
+struct Cell {
+    current: OnceLock<Computed>,
+    /// What an earlier snapshot had; taken when it comes out the same.
+    earlier: Option<Arc<SidecarScope>>,
+}
+
+#[derive(Clone, Debug)]
+struct Computed {
+    scope: Arc<SidecarScope>,
+    interest: Arc<Interest>,
+}
 
 impl Scopes {
+    /// The largest number of (change, scope) pairs that are looked at; beyond it every scope is
+    /// computed again. A pair costs some 100 ns, so that looking stays below the price of a scope.
+    const MAX_PAIRS: usize = 20_000;
+
     /// Returns the scope of a proxy, computing it when it is the first one to ask.
     pub(crate) fn of(
         &self,
@@ -101,8 +122,53 @@ impl Scopes {
     }
 
     /// Computes outside of the lock, so that one slow scope does not hold up the others.
-    fn get(&self, key: ScopeKey, compute: impl FnOnce() -> SidecarScope) -> Arc<SidecarScope> {
+    fn get(
+        &self,
+        key: ScopeKey,
+        compute: impl FnOnce() -> (SidecarScope, Interest),
+    ) -> Arc<SidecarScope> {
         let cell = self.0.lock().entry(key).or_default().clone();
-        cell.get_or_init(|| Arc::new(compute())).clone()
+        let computed = cell.current.get_or_init(|| {
+            let (scope, interest) = compute();
+            let same = cell
+                .earlier
+                .as_ref()
+                .filter(|old| old.fingerprint == scope.fingerprint);
+            let scope = same.cloned().unwrap_or_else(|| Arc::new(scope));
+            Computed {
+                scope,
+                interest: Arc::new(interest),
+            }
+        });
+        computed.scope.clone()
+    }
+
+    /// Returns the scopes of the next snapshot: those that the changes do not touch.
+    pub(crate) fn carry(&self, changes: &Changes<'_>) -> Self {
+        let cells: Vec<(ScopeKey, Arc<Cell>)> = self
+            .0
+            .lock()
+            .iter()
+            .map(|(key, cell)| (key.clone(), cell.clone()))
+            .collect();
+        let look = changes.len() * cells.len() <= Self::MAX_PAIRS;
+        let carried = cells.into_iter().filter_map(|(key, cell)| {
+            let Some(Computed { scope, interest }) = cell.current.get() else {
+                // Nobody asked in this snapshot; an earlier one may still serve for comparison.
+                return cell.earlier.is_some().then_some((key, cell));
+            };
+            if look && !changes.touch(scope, interest) {
+                return Some((key, cell));
+            }
+            let earlier = Some(scope.clone());
+            Some((
+                key,
+                Arc::new(Cell {
+                    current: OnceLock::new(),
+                    earlier,
+                }),
+            ))
+        });
+        Self(Mutex::new(carried.collect()))
     }
 }
