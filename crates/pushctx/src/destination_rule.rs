@@ -26,7 +26,7 @@ pub struct ConsolidatedRule {
     pub export_to: ExportTo,
     /// The rules that went in, in order.
     pub sources: Vec<NamespacedName>,
-    /// Content hash.
+    /// Hash of content and sources.
     pub fingerprint: u64,
 }
 

@@ -55,7 +55,7 @@ pub struct ResolvedVirtualService {
     pub semantics: RouteSemantics,
     /// The root and every delegate that went in.
     pub sources: Vec<ConfigKey>,
-    /// Content hash.
+    /// Hash of content and sources.
     pub fingerprint: u64,
 }
 
@@ -315,7 +315,6 @@ impl<'a> Resolver<'a> {
         Some(ResolvedVirtualService {
             export_to: self.export_to(config),
             semantics,
-            sources,
             fingerprint: fingerprint::of(&(
                 (
                     &config.meta.namespace,
@@ -324,8 +323,9 @@ impl<'a> Resolver<'a> {
                     semantics,
                 ),
                 fingerprint::of_json(&resolved.spec),
-                fingerprint::of(&config.meta.annotations),
+                (&config.meta.annotations, &sources),
             )),
+            sources,
             config: resolved,
         })
     }

@@ -55,7 +55,7 @@ impl Entry {
         let meta = &self.config.meta;
         let fingerprint = fingerprint::of(&(
             (&meta.namespace, &meta.name, meta.annotations.get(PARENTS)),
-            &self.export_to,
+            (&self.export_to, &self.sources),
             fingerprint::of_json(&self.config.spec),
         ));
         let Self {
