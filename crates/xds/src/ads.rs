@@ -592,4 +592,6 @@ fn split(diff: &Diff, limit: usize) -> Vec<(Arc<Diff>, Cargo)> {
 }
 
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod model;

@@ -149,12 +149,12 @@ fn put_any(type_url: &str, resource: &Resource, to: &mut impl BufMut) {
     put(ANY_VALUE, resource.body(), to);
 }
 
-fn resource_len(type_url: &str, resource: &Resource, version: &str) -> usize {
+fn resource_len(type_url: &str, resource: &Resource) -> usize {
     let aliases = resource
         .aliases()
         .iter()
         .map(|alias| always_len(RESOURCE_ALIASES, alias.len()));
-    field_len(RESOURCE_VERSION, version.len())
+    field_len(RESOURCE_VERSION, resource.version().text().as_bytes().len())
         + always_len(RESOURCE_RESOURCE, any_len(type_url, resource))
         + field_len(RESOURCE_NAME, resource.name().len())
         + aliases.sum::<usize>()
@@ -176,7 +176,7 @@ fn contents(
     (whole.into_iter().flatten().chain(upserts), removed)
 }
 
-fn encoded_len(protocol: Protocol, response: &Response) -> usize {
+pub(crate) fn encoded_len(protocol: Protocol, response: &Response) -> usize {
     let (resources, removed) = contents(response);
     let type_url = &*response.type_url;
     let common = field_len(RESPONSE_VERSION, response.root.len())
@@ -185,7 +185,7 @@ fn encoded_len(protocol: Protocol, response: &Response) -> usize {
     let resources = resources.map(|resource| {
         let len = match protocol {
             Protocol::Sotw => any_len(type_url, resource),
-            Protocol::Delta => resource_len(type_url, resource, &resource.version().to_string()),
+            Protocol::Delta => resource_len(type_url, resource),
         };
         always_len(RESPONSE_RESOURCES, len)
     });
@@ -195,7 +195,7 @@ fn encoded_len(protocol: Protocol, response: &Response) -> usize {
     common + resources.sum::<usize>() + removed.sum::<usize>()
 }
 
-fn encode(protocol: Protocol, response: &Response, to: &mut impl BufMut) {
+pub(crate) fn encode(protocol: Protocol, response: &Response, to: &mut impl BufMut) {
     let (resources, removed) = contents(response);
     let type_url = &*response.type_url;
     put(RESPONSE_VERSION, response.root.as_bytes(), to);
@@ -206,13 +206,8 @@ fn encode(protocol: Protocol, response: &Response, to: &mut impl BufMut) {
                 put_any(type_url, resource, to);
             }
             Protocol::Delta => {
-                let version = resource.version().to_string();
-                put_head(
-                    RESPONSE_RESOURCES,
-                    resource_len(type_url, resource, &version),
-                    to,
-                );
-                put(RESOURCE_VERSION, version.as_bytes(), to);
+                put_head(RESPONSE_RESOURCES, resource_len(type_url, resource), to);
+                put(RESOURCE_VERSION, resource.version().text().as_bytes(), to);
                 put_head(RESOURCE_RESOURCE, any_len(type_url, resource), to);
                 put_any(type_url, resource, to);
                 put(RESOURCE_NAME, resource.name().as_bytes(), to);

@@ -36,9 +36,33 @@ impl Version {
         (Self(value).to_string() == text).then_some(Self(value))
     }
 
+    /// Returns the form that [`Display`](fmt::Display) writes, as ASCII, without allocating.
+    pub(crate) fn text(self) -> VersionText {
+        let mut digits = [0; 16];
+        let len = 16 - (self.0 | 1).leading_zeros() as usize / 4;
+        for (place, digit) in digits.iter_mut().take(len).enumerate() {
+            let nibble = (self.0 >> (4 * (len - 1 - place))) & 0xf;
+            *digit = b"0123456789abcdef"[nibble as usize];
+        }
+        VersionText { digits, len }
+    }
+
     /// Returns the hash itself.
     pub fn as_u64(self) -> u64 {
         self.0
+    }
+}
+
+/// The text of a [`Version`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VersionText {
+    digits: [u8; 16],
+    len: usize,
+}
+
+impl VersionText {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.digits.get(..self.len).unwrap_or_default()
     }
 }
 
@@ -195,6 +219,14 @@ mod tests {
         check_parse("5D", None);
         check_parse("15d0e4c7719ab02f6", None);
         check_parse("2026-08-01T10:00:00Z/7", None);
+    }
+
+    #[test]
+    fn both_ways_to_write_a_version_agree() {
+        for value in [0, 1, 0xf, 0x10, 0x5d0e_4c77_19ab_02f6, u64::MAX] {
+            let version = Version(value);
+            assert_eq!(version.to_string().as_bytes(), version.text().as_bytes());
+        }
     }
 
     #[test]
