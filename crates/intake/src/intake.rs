@@ -134,6 +134,12 @@ impl Intake {
         self.registry.parked()
     }
 
+    /// The registry, to look inside.
+    #[cfg(test)]
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// How much was derived so far.
     pub fn derivations(&self) -> Derivations {
         self.registry.derivations()

@@ -145,6 +145,27 @@ impl Registry {
         }
     }
 
+    /// Tells whether nothing is kept of any object.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+            && self.pod_labels.is_empty()
+            && self.claims.is_empty()
+            && self.pods_of_node.is_empty()
+            && self.workload_entries.is_empty()
+            && self.workload_entry_labels.is_empty()
+            && self.slices.is_empty()
+            && self.slices_of_pod.is_empty()
+            && self.slices_of_address.is_empty()
+            && self.service_selectors.is_empty()
+            && self.entry_selectors.is_empty()
+            && self.entries.is_empty()
+            && self.entries_of_host.is_empty()
+            && self.addresses_of_host.is_empty()
+            && self.node_port_services.is_empty()
+            && self.parked.is_empty()
+    }
+
     /// Number of addresses that wait for their pods.
     pub(crate) fn parked(&self) -> usize {
         self.parked.values().map(Vec::len).sum()
@@ -289,5 +310,7 @@ fn replace_services(state: &mut MeshState, old: &[Arc<Service>], new: &[Arc<Serv
 
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod scenarios;
 #[cfg(test)]
 mod tests;

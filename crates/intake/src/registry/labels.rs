@@ -28,6 +28,12 @@ struct Selectors {
 }
 
 impl SelectorIndex {
+    /// Tells whether nothing is filed.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+
     /// Files a selector under the name of its object.
     pub(crate) fn insert(&mut self, namespace: &Arc<str>, name: &Arc<str>, selector: &Labels) {
         let selectors = self.namespaces.entry(namespace.clone()).or_default();
@@ -102,6 +108,12 @@ struct Workloads {
 }
 
 impl LabelIndex {
+    /// Tells whether nothing is filed.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+
     /// Changes the labels under which a workload is filed; `None` where it does not count.
     pub(crate) fn replace(
         &mut self,

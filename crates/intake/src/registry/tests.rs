@@ -8,7 +8,7 @@ use crate::{Change, Decoder, Intake, Options};
 
 /// An intake with the objects of `text`; every object must be accepted.
 #[track_caller]
-fn intake(text: &str) -> Intake {
+pub(super) fn intake(text: &str) -> Intake {
     let mut intake = Intake::new(Options::default());
     apply(&mut intake, text);
     intake
@@ -22,17 +22,17 @@ fn changes(text: &str) -> Vec<Change> {
 }
 
 #[track_caller]
-fn apply(intake: &mut Intake, text: &str) -> PushRequest {
+pub(super) fn apply(intake: &mut Intake, text: &str) -> PushRequest {
     intake.apply(changes(text), now())
 }
 
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "an arbitrary point in time")]
     *START.get_or_init(Instant::now)
 }
 
-fn endpoints<'a>(state: &'a MeshState, key: &str) -> Vec<&'a Endpoint> {
+pub(super) fn endpoints<'a>(state: &'a MeshState, key: &str) -> Vec<&'a Endpoint> {
     let (namespace, hostname) = key.split_once('/').unwrap();
     let found = state.endpoints.get(&ServiceKey::new(namespace, hostname));
     found
@@ -43,7 +43,7 @@ fn endpoints<'a>(state: &'a MeshState, key: &str) -> Vec<&'a Endpoint> {
 }
 
 /// `address:port name health identity` of each endpoint.
-fn lines(state: &MeshState, key: &str) -> Vec<String> {
+pub(super) fn lines(state: &MeshState, key: &str) -> Vec<String> {
     endpoints(state, key)
         .iter()
         .map(|e| {
