@@ -5,8 +5,10 @@
 
 pub(crate) mod access_log;
 pub(crate) mod metadata_exchange;
+mod metrics;
+mod provider;
 pub(crate) mod stats;
-pub(crate) mod tracing;
+mod tracing;
 
 use envoy_types::pb::{
     envoy::{
@@ -15,6 +17,7 @@ use envoy_types::pb::{
     },
     google::protobuf::Any,
 };
+use model::api::common::WorkloadMode;
 use pushctx::{ProxyClass, PushContext};
 
 use crate::capabilities::Capabilities;
@@ -54,21 +57,26 @@ impl Telemetry {
         class: &ProxyClass,
         listeners: ListenerClass,
     ) -> Self {
-        let mesh = snapshot.mesh();
-        let logs = access_log::of_mesh(mesh);
+        let mode = match listeners {
+            ListenerClass::SidecarInbound => WorkloadMode::Server,
+            ListenerClass::SidecarOutbound | ListenerClass::Gateway => WorkloadMode::Client,
+        };
+        let layers = snapshot.telemetries(&class.workload());
+        let logs = access_log::resolve(snapshot, &layers, mode);
+        let traced = tracing::resolve(snapshot, class, &layers, mode);
         let has_stats = Capabilities::of(&class.proxy).stats;
         Self {
             http_logs: logs.http,
             tcp_logs: logs.tcp,
-            listener_logs: if mesh.disable_envoy_listener_log {
+            listener_logs: if snapshot.mesh().disable_envoy_listener_log {
                 Vec::new()
             } else {
                 logs.listener
             },
-            tracing: tracing::of_mesh(snapshot, class),
-            sample_by_request_id: true,
+            tracing: traced.tracing,
+            sample_by_request_id: traced.sample_by_request_id,
             stats: if has_stats {
-                stats::of_mesh(mesh, listeners)
+                stats::resolve(snapshot, class, &layers, listeners, mode)
             } else {
                 Vec::new()
             },

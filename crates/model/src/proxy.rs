@@ -184,6 +184,8 @@ pub struct Proxy {
     pub proxy_type: ProxyType,
     /// Addresses; the first identifies the proxy.
     pub addresses: Vec<IpAddr>,
+    /// The service cluster of the node message: how tracers name the workload.
+    pub service_cluster: String,
     /// Suffix for short host names.
     pub dns_domain: String,
     /// Namespace of its configuration.
@@ -266,6 +268,7 @@ impl Proxy {
         Ok(Self {
             id: id.to_owned(),
             proxy_type,
+            service_cluster: node.cluster.clone(),
             dns_domain: domain.to_owned(),
             namespace: namespace.into(),
             ip_mode: match (v4, v6) {

@@ -1,5 +1,10 @@
 //! Access logs (telemetry-extensions §4–§6).
 
+mod choose;
+mod provider;
+
+use std::sync::Arc;
+
 use envoy_json::{any, encode::struct_value};
 use envoy_types::pb::envoy::{
     config::{
@@ -22,8 +27,12 @@ use envoy_types::pb::envoy::{
         formatter::req_without_query::v3::ReqWithoutQuery,
     },
 };
-use model::api::{self, mesh::AccessLogEncoding};
+use model::{
+    Config,
+    api::{self, Telemetry, common::WorkloadMode, mesh::AccessLogEncoding},
+};
 use prost::{Message, Name};
+use pushctx::PushContext;
 use serde_json::{Map, Value};
 
 const FILE: &str = "envoy.access_loggers.file";
@@ -98,6 +107,67 @@ pub(crate) struct Loggers {
     pub tcp: Vec<AccessLog>,
     /// Of listeners, limited to connections that no chain takes.
     pub listener: Vec<AccessLog>,
+}
+
+/// Resolves the loggers of a workload on one side: those of the providers that its Telemetry objects
+/// or the mesh choose, else those of the mesh's older settings.
+pub(crate) fn resolve(
+    context: &PushContext,
+    layers: &[Arc<Config<Telemetry>>],
+    mode: WorkloadMode,
+) -> Loggers {
+    match Chosen::of(context, layers, mode) {
+        None => of_mesh(context.mesh()),
+        Some(chosen) => Loggers {
+            http: chosen.loggers(None),
+            tcp: chosen.loggers(None),
+            listener: chosen.loggers(Some(&no_route())),
+        },
+    }
+}
+
+/// Loggers that providers were chosen for, in the order of the providers' names.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Chosen(Vec<(AccessLog, Option<api::telemetry::LogFilter>)>);
+
+impl Chosen {
+    /// Chooses providers for one side; `None` when none can log, so that older settings count.
+    pub(crate) fn of(
+        context: &PushContext,
+        layers: &[Arc<Config<Telemetry>>],
+        mode: WorkloadMode,
+    ) -> Option<Self> {
+        let defaults = &context.mesh().default_providers.access_logging;
+        let chosen = choose::choose(layers, defaults, mode)?;
+        let mut found: Vec<_> = chosen
+            .into_iter()
+            .filter_map(|chosen| {
+                let provider = super::provider::find(context, &chosen.name)?;
+                let logger = provider::of(context, provider)?;
+                Some((provider.name.clone(), logger, chosen))
+            })
+            .collect();
+        if found.is_empty() {
+            return None;
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let enabled = found.into_iter().filter(|(.., chosen)| !chosen.disabled);
+        Some(Self(
+            enabled
+                .map(|(_, logger, chosen)| (logger, chosen.filter))
+                .collect(),
+        ))
+    }
+
+    /// Builds the loggers of a place that has a filter of its own.
+    pub(crate) fn loggers(&self, place: Option<&AccessLogFilter>) -> Vec<AccessLog> {
+        self.0
+            .iter()
+            .map(|(logger, filter)| {
+                provider::filtered(logger.clone(), place.cloned(), filter.as_ref())
+            })
+            .collect()
+    }
 }
 
 /// The loggers that the mesh configuration asks for where no provider is chosen: the file, then

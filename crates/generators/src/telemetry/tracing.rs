@@ -1,5 +1,10 @@
 //! Tracing of connection managers (telemetry-extensions §10, §11).
 
+mod choose;
+mod provider;
+
+use std::sync::Arc;
+
 use envoy_types::pb::{
     envoy::{
         extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing,
@@ -14,27 +19,138 @@ use envoy_types::pb::{
     },
     google::protobuf::UInt32Value,
 };
-use model::{Labels, api, proxy::NodeMetadata};
+use model::{
+    Config, Labels,
+    api::{self, Telemetry, common::WorkloadMode},
+    proxy::{IstioVersion, NodeMetadata},
+};
 use pushctx::{ProxyClass, PushContext};
 
 use crate::convert;
 
 const RBAC: &str = "envoy.filters.http.rbac";
 
+/// Tracing of managers on one side.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Resolved {
+    /// The managers' setting; `None` means off.
+    pub tracing: Option<Tracing>,
+    /// Requests are sampled by their id.
+    pub sample_by_request_id: bool,
+}
+
+/// Resolves the tracing of a class on one side: as its Telemetry objects or the mesh's providers say,
+/// else by the mesh's older settings.
+pub(super) fn resolve(
+    context: &PushContext,
+    class: &ProxyClass,
+    layers: &[Arc<Config<Telemetry>>],
+    mode: WorkloadMode,
+) -> Resolved {
+    let defaults = &context.mesh().default_providers.tracing;
+    let known = |name: &str| super::provider::find(context, name).is_some();
+    let Some(chosen) = choose::choose(layers, defaults, mode, known) else {
+        return Resolved {
+            tracing: of_mesh(context, class),
+            sample_by_request_id: true,
+        };
+    };
+    let off = Resolved {
+        tracing: None,
+        sample_by_request_id: true,
+    };
+    if chosen.disabled {
+        return off;
+    }
+    let found = chosen
+        .provider
+        .as_deref()
+        .and_then(|name| super::provider::find(context, name));
+    let proxy = &class.proxy;
+    let Some(tracer) = found.and_then(|p| provider::of(context, p, proxy, &class.labels)) else {
+        return off;
+    };
+    let config = proxy_settings(context, class);
+    let mut tags = Vec::new();
+    if chosen.istio_tags {
+        tags.extend(istio_tags(&class.labels, &proxy.metadata));
+    }
+    if chosen.custom_tags.is_empty() {
+        tags.extend(config.into_iter().flat_map(proxy_tags));
+    } else {
+        tags.extend(
+            chosen
+                .custom_tags
+                .iter()
+                .filter_map(|(tag, value)| telemetry_tag(tag, value, proxy.version)),
+        );
+    }
+    let sampled = if tracer.samples {
+        Some(100.0)
+    } else {
+        chosen.sampling
+    };
+    let sampling = sampled
+        .or_else(|| sampling(config))
+        .unwrap_or(context.features().trace_sampling.0);
+    let path_length = match tracer.max_path_length {
+        0 => config.map_or(0, |t| t.max_path_tag_length),
+        length => length,
+    };
+    let upstream_span = tracer.upstream_span || proxy.is_router();
+    let tracing = Tracing {
+        provider: Some(tracer.provider),
+        spawn_upstream_span: upstream_span.then(|| convert::bool_value(true)).flatten(),
+        no_context_propagation: chosen.no_propagation && proxy.version >= IstioVersion(1, 30, 0),
+        ..base(sampling, path_length, tags)
+    };
+    Resolved {
+        tracing: Some(tracing),
+        sample_by_request_id: chosen.sample_by_request_id,
+    }
+}
+
+/// The proxy's own settings of tracing, else the mesh's.
+fn proxy_settings<'a>(
+    context: &'a PushContext,
+    class: &'a ProxyClass,
+) -> Option<&'a api::mesh::ProxyTracing> {
+    crate::proxy_config::of(context, class).tracing.as_ref()
+}
+
+/// A tag of a Telemetry object; `None` for what the proxy's version does not know.
+fn telemetry_tag(
+    tag: &str,
+    value: &api::telemetry::CustomTag,
+    version: IstioVersion,
+) -> Option<CustomTag> {
+    if let Some(text) = &value.literal {
+        return Some(literal(tag, &text.value));
+    }
+    if let Some(variable) = &value.environment {
+        return Some(environment(tag, variable));
+    }
+    if let Some(header) = &value.header {
+        return Some(request_header(tag, header));
+    }
+    if let Some(format) = &value.formatter {
+        return (version >= IstioVersion(1, 29, 0))
+            .then(|| custom(tag, custom_tag::Type::Value(format.value.clone())));
+    }
+    Some(CustomTag {
+        tag: tag.to_owned(),
+        r#type: None,
+    })
+}
+
 /// Tracing without a provider of its own: the tracer is the bootstrap's. `None` when the mesh traces
 /// nothing.
-pub(crate) fn of_mesh(snapshot: &PushContext, class: &ProxyClass) -> Option<Tracing> {
+fn of_mesh(snapshot: &PushContext, class: &ProxyClass) -> Option<Tracing> {
     let mesh = snapshot.mesh();
     if !mesh.enable_tracing {
         return None;
     }
-    let config = class
-        .proxy
-        .metadata
-        .proxy_config
-        .as_deref()
-        .unwrap_or(&mesh.default_config);
-    let tracing = config.tracing.as_ref();
+    let tracing = proxy_settings(snapshot, class);
     let mut tags = Vec::new();
     if tracing.and_then(|t| t.enable_istio_tags).unwrap_or(true) {
         tags.extend(istio_tags(&class.labels, &class.proxy.metadata));
@@ -46,7 +162,7 @@ pub(crate) fn of_mesh(snapshot: &PushContext, class: &ProxyClass) -> Option<Trac
 }
 
 /// The fields that every form of tracing has; tags are put in order of their names.
-pub(crate) fn base(sampling: f64, max_path_length: u32, mut tags: Vec<CustomTag>) -> Tracing {
+fn base(sampling: f64, max_path_length: u32, mut tags: Vec<CustomTag>) -> Tracing {
     tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     Tracing {
         client_sampling: convert::percent(100.0),
@@ -62,13 +178,13 @@ pub(crate) fn base(sampling: f64, max_path_length: u32, mut tags: Vec<CustomTag>
 
 /// The sampling that the proxy's settings ask for; more than everything counts as 1 %, as Istio has
 /// it. `None` when they ask for nothing.
-pub(crate) fn sampling(tracing: Option<&api::mesh::ProxyTracing>) -> Option<f64> {
+fn sampling(tracing: Option<&api::mesh::ProxyTracing>) -> Option<f64> {
     let sampling = tracing.map(|t| t.sampling).filter(|s| *s != 0.0)?;
     Some(if sampling > 100.0 { 1.0 } else { sampling })
 }
 
 /// The tags that tell the workload, and the results of policies that are on trial.
-pub(crate) fn istio_tags(labels: &Labels, metadata: &NodeMetadata) -> Vec<CustomTag> {
+fn istio_tags(labels: &Labels, metadata: &NodeMetadata) -> Vec<CustomTag> {
     let label = |name: &str| labels.get(name).map_or("", String::as_str);
     let mut tags: Vec<CustomTag> = [
         (
@@ -103,7 +219,7 @@ pub(crate) fn istio_tags(labels: &Labels, metadata: &NodeMetadata) -> Vec<Custom
 }
 
 /// The tags of the proxy's own settings.
-pub(crate) fn proxy_tags(tracing: &api::mesh::ProxyTracing) -> Vec<CustomTag> {
+fn proxy_tags(tracing: &api::mesh::ProxyTracing) -> Vec<CustomTag> {
     tracing
         .custom_tags
         .iter()
@@ -123,7 +239,7 @@ pub(crate) fn proxy_tags(tracing: &api::mesh::ProxyTracing) -> Vec<CustomTag> {
 }
 
 /// A tag with a fixed text.
-pub(crate) fn literal(tag: &str, value: &str) -> CustomTag {
+fn literal(tag: &str, value: &str) -> CustomTag {
     let literal = custom_tag::Literal {
         value: value.to_owned(),
     };
@@ -131,7 +247,7 @@ pub(crate) fn literal(tag: &str, value: &str) -> CustomTag {
 }
 
 /// A tag from the proxy's environment.
-pub(crate) fn environment(tag: &str, variable: &api::telemetry::NamedTag) -> CustomTag {
+fn environment(tag: &str, variable: &api::telemetry::NamedTag) -> CustomTag {
     custom(
         tag,
         custom_tag::Type::Environment(custom_tag::Environment {
@@ -142,7 +258,7 @@ pub(crate) fn environment(tag: &str, variable: &api::telemetry::NamedTag) -> Cus
 }
 
 /// A tag from a request header.
-pub(crate) fn request_header(tag: &str, header: &api::telemetry::NamedTag) -> CustomTag {
+fn request_header(tag: &str, header: &api::telemetry::NamedTag) -> CustomTag {
     custom(
         tag,
         custom_tag::Type::RequestHeader(custom_tag::Header {

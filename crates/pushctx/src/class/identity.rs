@@ -21,6 +21,7 @@ pub(super) fn fingerprint(key: &ClassKey) -> u64 {
 fn of_proxy(proxy: &Proxy) -> u64 {
     let Proxy {
         id,
+        service_cluster,
         proxy_type,
         addresses,
         dns_domain,
@@ -34,7 +35,15 @@ fn of_proxy(proxy: &Proxy) -> u64 {
     } = proxy;
     fingerprint::of(&(
         (
-            id, proxy_type, addresses, dns_domain, namespace, ip_mode, version, locality,
+            id,
+            service_cluster,
+            proxy_type,
+            addresses,
+            dns_domain,
+            namespace,
+            ip_mode,
+            version,
+            locality,
         ),
         (
             of_metadata(metadata),
