@@ -2,7 +2,6 @@
 
 mod assignment;
 mod candidates;
-mod cluster_local;
 mod group;
 mod lb_endpoint;
 mod local;

@@ -1,6 +1,7 @@
 //! VirtualServices with names expanded and delegates merged, by gateway (config-model §10).
 
 mod delegate;
+pub(crate) mod destinations;
 mod expand;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -71,6 +72,13 @@ impl ResolvedVirtualService {
 type List = OrdSet<InOrder<ResolvedVirtualService>>;
 /// Namespace and gateway.
 type Place = (Arc<str>, Arc<str>);
+
+impl ResolvedVirtualService {
+    /// Lists the hosts that its routes send to.
+    pub fn destination_hosts(&self) -> impl Iterator<Item = &str> {
+        destinations::destinations(&self.config.spec, |_| true).into_keys()
+    }
+}
 
 /// VirtualServices by gateway (`mesh` or `ns/name`) and visibility, in creation order.
 #[derive(Clone, Default, Debug)]

@@ -28,7 +28,7 @@ use super::{
     outlier, pool, stat_name,
     upstream_tls::{self, ServerMode, TlsChoice},
 };
-use crate::{convert, inputs::Shared, mtls::MtlsMode, names, policy::Policy};
+use crate::{convert, inputs::Shared, names, policy::Policy};
 
 /// Everything that the forward proxy of one port of a wildcard service depends on.
 #[derive(Hash, Debug)]
@@ -43,8 +43,8 @@ pub(super) struct ForwardProxyInputs {
     pub rule: Option<Shared<ConsolidatedRule>>,
     /// Identities of the service, sorted.
     pub accounts: std::sync::Arc<[std::sync::Arc<str>]>,
-    /// Mutual TLS as the policies of the service's namespace have it.
-    pub namespace_mode: MtlsMode,
+    /// How the server is believed to treat mutual TLS.
+    pub server: ServerMode,
 }
 
 impl ForwardProxyInputs {
@@ -98,10 +98,7 @@ impl ForwardProxyInputs {
             service_entry: !service.is_kubernetes(),
             accounts: &self.accounts,
             default_sni: "",
-            server: match self.namespace_mode {
-                MtlsMode::Disable => ServerMode::Disable,
-                MtlsMode::Permissive | MtlsMode::Strict => ServerMode::Offered,
-            },
+            server: self.server,
             selects_workloads: spec.is_some_and(|r| r.workload_selector.is_some()),
             forward_proxy: true,
         };

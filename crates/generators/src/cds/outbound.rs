@@ -32,7 +32,6 @@ use crate::{
     eds::{AssignmentInputs, Purpose},
     inputs::Shared,
     locality::LocalitySetting,
-    mtls::MtlsMode,
     names,
     policy::{self, Policy},
 };
@@ -62,25 +61,12 @@ pub(super) struct OutboundClusterInputs {
     pub sni_dnat: bool,
     /// Identities of the service, sorted.
     pub accounts: std::sync::Arc<[std::sync::Arc<str>]>,
-    /// Mutual TLS as the policies of the service's namespace have it.
-    pub namespace_mode: MtlsMode,
-    /// How the endpoints of the port speak TLS, where the original destination may be used.
-    pub endpoint_modes: Option<EndpointModes>,
+    /// How the server is believed to treat mutual TLS.
+    pub server: ServerMode,
     /// Every endpoint of the port can be reached through a tunnel.
     pub all_tunnelled: bool,
     /// What the inline endpoints of a DNS cluster come from.
     pub inline: Option<AssignmentInputs>,
-}
-
-/// How the endpoints of one service port speak TLS.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum EndpointModes {
-    /// There are none.
-    Empty,
-    /// One or more do not speak mutual TLS.
-    SomePlain,
-    /// All speak mutual TLS.
-    AllMutual,
 }
 
 /// How a service resolves for one kind of client (§3.2).
@@ -272,31 +258,12 @@ impl OutboundClusterInputs {
                 service_entry: !service.is_kubernetes(),
                 accounts: &self.accounts,
                 default_sni: &sni,
-                server: self.server_mode(),
+                server: self.server,
                 selects_workloads: self.spec().is_some_and(|r| r.workload_selector.is_some()),
                 forward_proxy: false,
             };
             upstream_tls::apply(cluster, http, &choice, client);
             upstream_tls::apply_proxy_protocol(cluster, policy.proxy_protocol);
-        }
-    }
-
-    /// How the server is believed to treat mutual TLS (§9.1): the destination level of the rule's or
-    /// the subset's own policy tells whether the original destination is used, never a port level.
-    fn server_mode(&self) -> ServerMode {
-        if self.service.mesh_external {
-            return ServerMode::Unknown;
-        }
-        let own = match self.subset_spec() {
-            Some(subset) => subset.traffic_policy.as_ref(),
-            None => self.spec().and_then(|r| r.traffic_policy.as_ref()),
-        };
-        let original_dst = self.service.is_passthrough() || policy::asks_passthrough(own);
-        let plain = original_dst && self.endpoint_modes != Some(EndpointModes::AllMutual);
-        if plain || self.namespace_mode == MtlsMode::Disable {
-            ServerMode::Disable
-        } else {
-            ServerMode::Offered
         }
     }
 

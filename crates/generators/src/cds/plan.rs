@@ -1,19 +1,22 @@
 //! Collects the inputs of builders from a snapshot and a class.
 
 use std::{
-    collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
-use model::{Port, Protocol, ProxyType, Resolution, Service, ServiceEndpoints, api};
+use model::{
+    Port, Protocol, ProxyType, Resolution, Service,
+    api::{self, destination_rule::TrafficPolicy},
+};
 use pushctx::{ConsolidatedRule, ProxyClass, PushContext};
 
 use super::{
     client::Client,
     forward_proxy::ForwardProxyInputs,
-    gateway,
-    outbound::{self, EndpointModes, OutboundClusterInputs},
+    gateway::{self, NeededServices},
+    outbound::{self, OutboundClusterInputs},
+    upstream_tls::ServerMode,
 };
 use crate::{
     eds::{AssignmentInputs, EndpointPlanner},
@@ -34,6 +37,7 @@ pub(super) struct Planner<'a> {
     client: Shared<Client>,
     endpoints: EndpointPlanner<'a>,
     sni_dnat: bool,
+    needed: Option<NeededServices>,
 }
 
 impl<'a> Planner<'a> {
@@ -45,7 +49,8 @@ impl<'a> Planner<'a> {
             class,
             client: Shared::new(&Arc::new(client)),
             endpoints: EndpointPlanner::new(snapshot, class),
-            sni_dnat: gateway::passes_through(snapshot, class),
+            sni_dnat: gateway::passes_through(class),
+            needed: NeededServices::new(snapshot, class),
         }
     }
 
@@ -64,17 +69,11 @@ impl<'a> Planner<'a> {
     pub(super) fn outbound(&self, service: &Arc<Service>) -> Vec<OutboundClusterInputs> {
         let rule = self.rule(service);
         let subsets = rule.map_or(0, |r| r.config.spec.subsets.len());
-        let endpoints = self.snapshot.endpoints(&service.key());
-        let accounts = accounts(
-            service,
-            endpoints,
-            &self.snapshot.mesh().trust_domain_aliases,
-        );
+        let accounts = self.snapshot.service_accounts(service);
         let kind = outbound::discovery_type(service, &self.client);
-        let passes_through = service.is_passthrough() || rule.is_some_and(|r| asks_anywhere(r));
         let mut inputs = Vec::with_capacity(service.ports.len() * (1 + subsets));
         let mut add = |port: &Port, subset: Option<usize>, sni_dnat: bool| {
-            let modes = passes_through.then(|| endpoint_modes(service, port, endpoints));
+            let own = own_policy(rule, subset);
             let shared_rule = rule.map(Shared::new);
             let mut input = OutboundClusterInputs {
                 client: self.client.clone(),
@@ -84,9 +83,8 @@ impl<'a> Planner<'a> {
                 rule: shared_rule,
                 sni_dnat,
                 accounts: accounts.clone(),
-                namespace_mode: self.endpoints.policies(service).namespace_mode(),
-                endpoint_modes: modes,
-                all_tunnelled: self.client.hbone && all_tunnelled(service, port, endpoints),
+                server: self.server(service, port, policy::asks_passthrough(own)),
+                all_tunnelled: self.client.hbone && all_tunnelled(self.snapshot, service, port),
                 inline: None,
             };
             if outbound::is_dns(kind) {
@@ -96,7 +94,15 @@ impl<'a> Planner<'a> {
         };
         for port in cluster_ports(service) {
             for sni_dnat in [false, true] {
-                if sni_dnat && (!self.sni_dnat || service.mesh_external) {
+                let exists = if sni_dnat {
+                    // Peers of other networks may ask for any service.
+                    self.sni_dnat && !service.mesh_external
+                } else {
+                    self.needed
+                        .as_ref()
+                        .is_none_or(|needed| needed.contains(service))
+                };
+                if !exists {
                     continue;
                 }
                 add(port, None, sni_dnat);
@@ -110,12 +116,7 @@ impl<'a> Planner<'a> {
 
     /// Inputs for the forward proxies of a wildcard service.
     pub(super) fn forward_proxies(&self, service: &Arc<Service>) -> Vec<ForwardProxyInputs> {
-        let endpoints = self.snapshot.endpoints(&service.key());
-        let accounts = accounts(
-            service,
-            endpoints,
-            &self.snapshot.mesh().trust_domain_aliases,
-        );
+        let accounts = self.snapshot.service_accounts(service);
         service
             .ports
             .iter()
@@ -125,7 +126,7 @@ impl<'a> Planner<'a> {
                 port: port.port,
                 rule: self.rule(service).map(Shared::new),
                 accounts: accounts.clone(),
-                namespace_mode: self.endpoints.policies(service).namespace_mode(),
+                server: self.server(service, port, false),
             })
             .collect()
     }
@@ -166,6 +167,12 @@ impl<'a> Planner<'a> {
             .outbound_rule(&service.hostname, &self.class.labels)
     }
 
+    /// What is believed of a server. Of the policies only the destination level tells whether the
+    /// original destination is used (§9.1).
+    fn server(&self, service: &Service, port: &Port, original_dst: bool) -> ServerMode {
+        ServerMode::of(self.snapshot.infer_mtls(service, port, original_dst))
+    }
+
     fn inline(
         &self,
         service: &Arc<Service>,
@@ -188,6 +195,18 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// The policy that a default cluster's rule or a subset states itself.
+fn own_policy(
+    rule: Option<&Arc<ConsolidatedRule>>,
+    subset: Option<usize>,
+) -> Option<&TrafficPolicy> {
+    let spec = rule.map(|r| &r.config.spec)?;
+    match subset {
+        Some(at) => spec.subsets.get(at)?.traffic_policy.as_ref(),
+        None => spec.traffic_policy.as_ref(),
+    }
+}
+
 /// Ports that have a cluster.
 fn cluster_ports(service: &Service) -> impl Iterator<Item = &Port> {
     let pool = service
@@ -203,86 +222,8 @@ fn cluster_ports(service: &Service) -> impl Iterator<Item = &Port> {
         .filter(|port| port.protocol != Protocol::Udp)
 }
 
-/// Identities of a service: of its endpoints and declared ones, repeated for every alias of the trust
-/// domain, sorted (§9.1).
-fn accounts(
-    service: &Service,
-    endpoints: Option<&Arc<ServiceEndpoints>>,
-    aliases: &[String],
-) -> Arc<[Arc<str>]> {
-    let found = endpoints.map(|e| &e.service_accounts);
-    if service.service_accounts.is_empty() && aliases.is_empty() {
-        return found.cloned().unwrap_or_default();
-    }
-    let all = found
-        .into_iter()
-        .flat_map(|a| a.iter())
-        .chain(&service.service_accounts);
-    let mut accounts = BTreeSet::new();
-    for account in all {
-        accounts.insert(account.clone());
-        let rest = account
-            .strip_prefix("spiffe://")
-            .and_then(|id| id.split_once('/'));
-        if let Some((_, rest)) = rest {
-            accounts.extend(
-                aliases
-                    .iter()
-                    .map(|a| Arc::from(format!("spiffe://{a}/{rest}"))),
-            );
-        }
-    }
-    accounts.into_iter().collect()
-}
-
-/// Tells whether any level of a rule asks for the original destination.
-fn asks_anywhere(rule: &ConsolidatedRule) -> bool {
-    let spec = &rule.config.spec;
-    let subsets = spec.subsets.iter().map(|s| s.traffic_policy.as_ref());
-    std::iter::once(spec.traffic_policy.as_ref())
-        .chain(subsets)
-        .any(policy::asks_passthrough)
-}
-
-/// The endpoints that serve one service port, in whatever shard.
-fn at_port<'a>(
-    service: &'a Service,
-    port: &'a Port,
-    endpoints: Option<&'a Arc<ServiceEndpoints>>,
-) -> impl Iterator<Item = &'a Arc<model::Endpoint>> {
-    let serves = move |endpoint: &&Arc<model::Endpoint>| match endpoint.legacy_port_key {
-        0 => service
-            .port_by_name(&endpoint.service_port_name)
-            .is_some_and(|p| p.port == port.port),
-        key => key == port.port,
-    };
-    endpoints.into_iter().flat_map(|e| e.iter()).filter(serves)
-}
-
-fn endpoint_modes(
-    service: &Service,
-    port: &Port,
-    endpoints: Option<&Arc<ServiceEndpoints>>,
-) -> EndpointModes {
-    let mut modes = EndpointModes::Empty;
-    for endpoint in at_port(service, port, endpoints) {
-        if &*endpoint.tls_mode == "disabled" {
-            return EndpointModes::SomePlain;
-        }
-        modes = EndpointModes::AllMutual;
-    }
-    modes
-}
-
-fn all_tunnelled(
-    service: &Service,
-    port: &Port,
-    endpoints: Option<&Arc<ServiceEndpoints>>,
-) -> bool {
-    let mut any = false;
-    let all = at_port(service, port, endpoints).all(|endpoint| {
-        any = true;
-        crate::eds::tunnels(endpoint)
-    });
-    any && all
+/// Tells whether every endpoint of a port can be reached through a tunnel, and there is one.
+fn all_tunnelled(snapshot: &PushContext, service: &Service, port: &Port) -> bool {
+    let mut endpoints = snapshot.endpoints_of_port(service, port).peekable();
+    endpoints.peek().is_some() && endpoints.all(|endpoint| crate::eds::tunnels(endpoint))
 }

@@ -16,12 +16,10 @@ use super::{
     client::Client,
     fixed,
     inbound::{Destination, InboundClusterInputs},
-    outbound::{EndpointModes, OutboundClusterInputs},
+    outbound::OutboundClusterInputs,
+    upstream_tls::ServerMode,
 };
-use crate::{
-    inputs::{ByJson, Shared},
-    mtls::MtlsMode,
-};
+use crate::inputs::{ByJson, Shared};
 
 /// What differs between cases.
 struct Case {
@@ -68,8 +66,7 @@ impl Case {
             rule: rule.map(|spec| Shared::new(&Arc::new(consolidated(spec)))),
             sni_dnat: false,
             accounts: Arc::from(["spiffe://cluster.local/ns/default/sa/reviews".into()]),
-            namespace_mode: MtlsMode::Permissive,
-            endpoint_modes: None,
+            server: ServerMode::Offered,
             all_tunnelled: false,
             inline: None,
         }
@@ -309,23 +306,24 @@ fn headless_services_by_client_and_endpoints() {
             &[("tcp", 5432, Protocol::Tcp)],
         )
     };
-    let build = |kind, modes| {
+    let build = |kind, server| {
         let case = Case {
             kind,
             ..Case::default()
         };
         let inputs = OutboundClusterInputs {
-            endpoint_modes: Some(modes),
+            server,
             ..case.outbound(headless(), 5432, None)
         };
         inputs.build().unwrap()
     };
     let original = json!({"type": "ORIGINAL_DST", "lbPolicy": "CLUSTER_PROVIDED",
         "edsClusterConfig": null, "transportSocketMatches": null});
-    let mutual = build("sidecar", EndpointModes::AllMutual);
+    let mutual = build("sidecar", ServerMode::Offered);
     check_fields(&mutual, original.clone());
     assert!(mutual.transport_socket.is_some());
-    for modes in [EndpointModes::SomePlain, EndpointModes::Empty] {
+    {
+        let modes = ServerMode::Disable;
         let plain = build("sidecar", modes);
         check_fields(&plain, original.clone());
         assert!(plain.transport_socket.is_none());
@@ -334,7 +332,7 @@ fn headless_services_by_client_and_endpoints() {
         assert!(router.transport_socket.is_none() && router.transport_socket_matches.is_empty());
     }
     assert_eq!(
-        build("router", EndpointModes::AllMutual)
+        build("router", ServerMode::Offered)
             .transport_socket_matches
             .len(),
         2

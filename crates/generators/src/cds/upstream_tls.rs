@@ -25,6 +25,7 @@ use envoy_types::pb::{
 use model::api::{
     common::{ClientTlsMode, ClientTlsSettings},
     destination_rule::{ProxyProtocol, ProxyProtocolVersion},
+    security::MutualTlsMode,
 };
 use serde_json::json;
 
@@ -43,6 +44,17 @@ pub(super) enum ServerMode {
     Disable,
     /// Offers or demands it.
     Offered,
+}
+
+impl ServerMode {
+    /// Reads what the snapshot infers.
+    pub(super) fn of(inferred: Option<MutualTlsMode>) -> Self {
+        match inferred {
+            None | Some(MutualTlsMode::Unset) => Self::Unknown,
+            Some(MutualTlsMode::Disable) => Self::Disable,
+            Some(MutualTlsMode::Permissive | MutualTlsMode::Strict) => Self::Offered,
+        }
+    }
 }
 
 /// What decides the TLS of one cluster.

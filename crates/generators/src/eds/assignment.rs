@@ -110,9 +110,11 @@ impl AssignmentInputs {
             .map(|endpoint| lb_endpoint::member(self, endpoint, &mtls))
             .collect();
         let mut groups = group::by_locality(members);
-        if self.horizon.is_multi_network() {
-            let inline = matches!(self.purpose, Purpose::Inline { .. });
-            network::split(&mut groups, &self.view, &self.horizon, inline);
+        // Endpoints that stand in the cluster itself are names, which the proxy resolves and reaches
+        // directly, whatever network they claim.
+        let inline = matches!(self.purpose, Purpose::Inline { .. });
+        if self.horizon.is_multi_network() && !inline {
+            network::split(&mut groups, &self.view, &self.horizon);
         }
         if self.purpose == Purpose::SniDnat {
             for group in &mut groups {
@@ -122,8 +124,7 @@ impl AssignmentInputs {
         if let Some(place) = &self.place {
             let setting = self.locality_setting();
             let failover = setting.failover_active(self.detects_outliers());
-            let by_labels =
-                !matches!(self.purpose, Purpose::Inline { .. }) || self.subset.is_empty();
+            let by_labels = !inline || self.subset.is_empty();
             priority::apply(
                 &mut groups,
                 &setting,

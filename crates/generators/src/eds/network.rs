@@ -37,12 +37,8 @@ impl Horizon {
 
     /// The gateways that lead to endpoints of a cluster in a network: those that stand in the
     /// cluster, else all of the network.
-    fn leading_to(&self, network: &str, cluster: &str, names: bool) -> Vec<&NetworkGateway> {
-        let all = if names {
-            &self.gateways.unresolved
-        } else {
-            &self.gateways.resolved
-        };
+    fn leading_to(&self, network: &str, cluster: &str) -> Vec<&NetworkGateway> {
+        let all = &self.gateways.resolved;
         let of_network = || all.iter().filter(|g| &*g.network == network);
         let near: Vec<_> = of_network().filter(|g| &*g.cluster == cluster).collect();
         if near.is_empty() {
@@ -54,13 +50,7 @@ impl Horizon {
 }
 
 /// Replaces members of other networks by gateways, and scales all weights so that shares stay whole.
-/// `names` tells whether gateways may be host names.
-pub(super) fn split<'a>(
-    groups: &mut [Group<'a>],
-    view: &EndpointView,
-    horizon: &'a Horizon,
-    names: bool,
-) {
+pub(super) fn split<'a>(groups: &mut [Group<'a>], view: &EndpointView, horizon: &'a Horizon) {
     for group in groups {
         let mut shares: BTreeMap<(&str, u16), (u32, &NetworkGateway)> = BTreeMap::new();
         let mut direct = Vec::with_capacity(group.members.len());
@@ -69,7 +59,7 @@ pub(super) fn split<'a>(
                 continue;
             };
             member.weight = member.weight.saturating_mul(horizon.scale);
-            let mut lead = horizon.leading_to(&endpoint.network, &endpoint.cluster, names);
+            let mut lead = horizon.leading_to(&endpoint.network, &endpoint.cluster);
             lead.retain(|g| view.proxy_type != ProxyType::Sidecar || g.port != 0);
             let same = endpoint.network.is_empty() || endpoint.network == view.network;
             if same || lead.is_empty() {

@@ -7,7 +7,6 @@ use pushctx::{ConsolidatedRule, ProxyClass, PushContext};
 
 use super::{
     assignment::{AssignmentInputs, Purpose, depends_on_place},
-    cluster_local::ClusterLocalHosts,
     local::LocalInputs,
     network::Horizon,
     view::{EndpointView, Place},
@@ -28,7 +27,6 @@ pub(crate) struct EndpointPlanner<'a> {
     horizon: Shared<Sealed<Horizon>>,
     policies: BTreeMap<Arc<str>, Shared<Sealed<NamespacePolicies>>>,
     no_policies: Shared<Sealed<NamespacePolicies>>,
-    cluster_local: ClusterLocalHosts,
 }
 
 impl<'a> EndpointPlanner<'a> {
@@ -57,14 +55,13 @@ impl<'a> EndpointPlanner<'a> {
             horizon: Sealed::share(Horizon::new(&snapshot.state().gateways)),
             policies,
             no_policies: of_namespace(root),
-            cluster_local: ClusterLocalHosts::new(snapshot.mesh(), &snapshot.identity().domain),
             snapshot,
             class,
         }
     }
 
     /// Policies of mutual TLS in a service's namespace.
-    pub(crate) fn policies(&self, service: &Service) -> &Shared<Sealed<NamespacePolicies>> {
+    fn policies(&self, service: &Service) -> &Shared<Sealed<NamespacePolicies>> {
         self.policies
             .get(&service.attributes.namespace)
             .unwrap_or(&self.no_policies)
@@ -128,7 +125,7 @@ impl<'a> EndpointPlanner<'a> {
             endpoints: self.snapshot.endpoints(&service.key()).map(Shared::new),
             horizon: self.horizon.clone(),
             peer_authentications: self.policies(service).clone(),
-            cluster_local: self.cluster_local.contains(&service.hostname),
+            cluster_local: self.snapshot.is_cluster_local(&service.hostname),
             purpose,
         };
         if depends_on_place(

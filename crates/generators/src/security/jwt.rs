@@ -199,6 +199,11 @@ fn keys(context: &PushContext, rule: &JwtRule) -> Keys {
     Keys::Local(stated.unwrap_or_else(|| NOBODY.to_owned()))
 }
 
+/// The host that a rule's keys are fetched from.
+pub(crate) fn jwks_host(rule: &JwtRule) -> Option<String> {
+    host_and_port(&rule.jwks_uri).map(|(host, _)| host)
+}
+
 /// Host and port of an HTTP URI.
 fn host_and_port(uri: &str) -> Option<(String, u16)> {
     let (scheme, rest) = uri.split_once("://")?;

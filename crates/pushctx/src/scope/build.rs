@@ -1,7 +1,6 @@
 //! Computation of scopes (config-model §13).
 
 mod collect;
-mod destinations;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,17 +13,21 @@ use model::{
         MeshConfig, Sidecar, VirtualService,
         mesh::MeshOutboundTrafficMode,
         sidecar::{EgressListener as ApiListener, OutboundTrafficMode, OutboundTrafficPolicy},
+        virtual_service::HttpRoute,
     },
     fingerprint,
     host::HostMap,
 };
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use self::{collect::Collector, destinations::destinations};
+use self::collect::Collector;
 use super::{EgressListener, ScopeOrigin, SidecarScope, carry::Interest, hosts::HostClasses};
 use crate::{
-    PushContext, ResolvedVirtualService, RouteSemantics, destination_rule::RuleList,
-    order::CreationOrder, service::Exports,
+    PushContext, ResolvedVirtualService, RouteSemantics,
+    destination_rule::RuleList,
+    order::CreationOrder,
+    service::Exports,
+    virtual_service::destinations::{destinations, is_for_callers_in},
 };
 
 /// Computes what sidecars of `namespace` see with this Sidecar, or without any.
@@ -265,7 +268,8 @@ impl<'a> Builder<'a> {
         listener_port: Option<u16>,
         services: &mut Collector,
     ) {
-        for (hostname, ports) in destinations(spec, self.namespace) {
+        let own = |route: &HttpRoute| is_for_callers_in(route, self.namespace);
+        for (hostname, ports) in destinations(spec, own) {
             let Some(service) = self.destination(hostname) else {
                 continue;
             };

@@ -7,6 +7,29 @@ use serde_json::{Map, Value};
 use crate::api::Duration;
 use crate::api::codec::{message, proto_enum};
 
+impl ExtensionProvider {
+    /// The service that the provider talks to, as `host` or `namespace/host`; `None` for providers
+    /// without one.
+    pub fn service(&self) -> Option<&str> {
+        let services = [
+            self.envoy_ext_authz_http.as_ref().map(|p| &p.service),
+            self.envoy_ext_authz_grpc.as_ref().map(|p| &p.service),
+            self.zipkin.as_ref().map(|p| &p.service),
+            self.lightstep.as_ref().map(|p| &p.service),
+            self.datadog.as_ref().map(|p| &p.service),
+            self.opencensus.as_ref().map(|p| &p.service),
+            self.skywalking.as_ref().map(|p| &p.service),
+            self.opentelemetry.as_ref().map(|p| &p.service),
+            self.envoy_http_als.as_ref().map(|p| &p.service),
+            self.envoy_tcp_als.as_ref().map(|p| &p.service),
+            self.envoy_otel_als.as_ref().map(|p| &p.service),
+            self.sds.as_ref().map(|p| &p.service),
+        ];
+        let mut stated = services.into_iter().flatten().map(String::as_str);
+        stated.find(|service| !service.is_empty())
+    }
+}
+
 message! {
     /// A message without fields.
     pub struct Nothing {}

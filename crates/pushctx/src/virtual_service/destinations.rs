@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::api::{VirtualService, common::Destination, virtual_service::HttpRoute};
 
 /// Lists the destination hosts of a VirtualService with their ports; 0 stands for "no port given".
-/// HTTP routes for callers of namespaces other than `own` are left out.
-pub(super) fn destinations<'a>(
+/// Of the HTTP routes only the `wanted` ones count.
+pub(crate) fn destinations<'a>(
     spec: &'a VirtualService,
-    own: &str,
+    wanted: impl Fn(&HttpRoute) -> bool,
 ) -> BTreeMap<&'a str, BTreeSet<u32>> {
     let mut result: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let mut add = |destination: Option<&'a Destination>| {
@@ -17,7 +17,7 @@ pub(super) fn destinations<'a>(
             result.entry(&d.host).or_default().insert(port);
         }
     };
-    for route in spec.http.iter().filter(|route| is_for(route, own)) {
+    for route in spec.http.iter().filter(|route| wanted(route)) {
         route.route.iter().for_each(|r| add(r.destination.as_ref()));
         add(route.mirror.as_ref());
         route
@@ -31,12 +31,13 @@ pub(super) fn destinations<'a>(
     result
 }
 
-/// Tells whether no match names a source namespace, or some match names this one.
-fn is_for(route: &HttpRoute, own: &str) -> bool {
+/// Tells whether a route is for callers of a namespace: no match names a source namespace, or some
+/// match names this one.
+pub(crate) fn is_for_callers_in(route: &HttpRoute, namespace: &str) -> bool {
     let mut named = route
         .r#match
         .iter()
         .map(|m| &*m.source_namespace)
         .filter(|n| !n.is_empty());
-    named.clone().next().is_none() || named.any(|n| n == own)
+    named.clone().next().is_none() || named.any(|n| n == namespace)
 }
