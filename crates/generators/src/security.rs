@@ -2,7 +2,7 @@
 
 mod authz;
 pub(crate) mod inbound_tls;
-mod jwt;
+pub(crate) mod jwt;
 mod policies;
 pub(crate) mod server_tls;
 

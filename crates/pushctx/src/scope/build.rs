@@ -68,7 +68,8 @@ pub(super) fn sidecar(
             .iter()
             .flat_map(|l| &l.virtual_services)
             .map(|vs| &vs.config.spec);
-        let hosts = specs.flat_map(|spec| destinations(spec, namespace).into_keys());
+        let own = |route: &HttpRoute| is_for_callers_in(route, namespace);
+        let hosts = specs.flat_map(|spec| destinations(spec, own).into_keys());
         Interest::new(
             listeners.into_iter().map(|(_, classes)| classes).collect(),
             hosts,
