@@ -159,7 +159,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When there is no good answer.
-    pub async fn metric(&self, name: &str) -> Result<f64> {
+    pub async fn counter(&self, name: &str) -> Result<u64> {
         let text = self.monitoring("/metrics").await?;
         Ok(text
             .lines()
@@ -167,8 +167,8 @@ impl ControlPlane {
                 line.strip_prefix(name)
                     .is_some_and(|rest| rest.starts_with(['{', ' ']))
             })
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .fold(0.0, |sum, value| sum + value))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum())
     }
 
     /// What every proxy asked for and has acknowledged.

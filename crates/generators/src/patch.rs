@@ -112,7 +112,7 @@ impl<I: PatchIndex> Patches<I> {
         let filters: Vec<Arc<PreparedFilter>> = context
             .envoy_filters(&class.workload())
             .into_iter()
-            .map(|filter| self.prepare(filter))
+            .map(|filter| self.prepare(&filter))
             .filter(|filter| !filter.patches.is_empty())
             .collect();
         if filters.is_empty() {
@@ -135,10 +135,10 @@ impl<I: PatchIndex> Patches<I> {
         }))
     }
 
-    fn prepare(&self, filter: Arc<Config<EnvoyFilter>>) -> Arc<PreparedFilter> {
-        let key = Arc::as_ptr(&filter).addr() as u64;
+    fn prepare(&self, filter: &Arc<Config<EnvoyFilter>>) -> Arc<PreparedFilter> {
+        let key = Arc::as_ptr(filter).addr() as u64;
         let (_, prepared) = self.prepared.get_or_build(key, || {
-            let prepared = Arc::new(PreparedFilter::new(&filter, I::KINDS));
+            let prepared = Arc::new(PreparedFilter::new(filter, I::KINDS));
             (filter.clone(), prepared)
         });
         prepared

@@ -80,7 +80,7 @@ impl GatewayParts {
             .as_ref()
             .map(|settings| match settings.profile {
                 ConnectionProfile::Edge => edge_defaults(settings),
-                _ => settings.clone(),
+                ConnectionProfile::Sidecar => settings.clone(),
             });
         let timeout = model::api::Duration::from(features.transport_socket_connect_timeout);
         let mut parts = Self {

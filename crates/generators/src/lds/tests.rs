@@ -52,13 +52,13 @@ impl Mesh {
         self
     }
 
-    fn virtual_service(mut self, name: &str, spec: Value) -> Self {
+    fn virtual_service(mut self, name: &str, spec: &Value) -> Self {
         let meta = Meta {
             name: name.into(),
             namespace: "default".into(),
             ..Meta::default()
         };
-        let spec = api::decode(&spec).expect("a VirtualService").value;
+        let spec = api::decode(spec).expect("a VirtualService").value;
         self.state.objects.virtual_services.insert(
             NamespacedName::new("default", name),
             Arc::new(Config { meta, spec }),
@@ -153,7 +153,7 @@ fn chains(listener: &Value) -> Vec<String> {
         for (key, short) in [("serverNames", "sni"), ("applicationProtocols", "alpn")] {
             if let Some(list) = matching[key].as_array() {
                 let list: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
-                text.push_str(&format!("{short}={} ", list.join(",")));
+                text.extend([short, "=", &list.join(","), " "]);
             }
         }
         let last = chain["filters"]
@@ -162,7 +162,7 @@ fn chains(listener: &Value) -> Vec<String> {
             .expect("filters");
         let config = &last["typedConfig"];
         match config["rds"]["routeConfigName"].as_str() {
-            Some(routes) => text.push_str(&format!("rds {routes}")),
+            Some(routes) => text.extend(["rds ", routes]),
             None => text.push_str(config["cluster"].as_str().unwrap_or("weighted")),
         }
         text

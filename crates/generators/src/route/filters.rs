@@ -55,7 +55,6 @@ fn delay(delay: &api::virtual_service::FaultDelay) -> Option<FaultDelay> {
     Some(FaultDelay {
         percentage: Some(percentage),
         fault_delay_secifier: Some(FaultDelaySecifier::FixedDelay(convert::duration(fixed))),
-        ..FaultDelay::default()
     })
 }
 

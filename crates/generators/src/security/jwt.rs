@@ -1,4 +1,4 @@
-//! RequestAuthentications as the filter that verifies tokens (security-policy §5, §6).
+//! `RequestAuthentication`s as the filter that verifies tokens (security-policy §5, §6).
 
 use envoy_types::pb::{
     envoy::{

@@ -86,6 +86,7 @@ fn path(value: &str) -> Permission {
 }
 
 /// Metadata that some filter wrote: `experimental.envoy.filters.<filter>[<key>]`.
+#[expect(deprecated, reason = "Istio matches metadata by this form")]
 fn experimental(key: &str, values: &[String]) -> Result<Permission, Unusable> {
     let text = key.strip_prefix("experimental.").unwrap_or(key);
     let text = text.strip_suffix(']').unwrap_or(text);

@@ -83,19 +83,20 @@ impl Fields<'_> {
             "source.serviceAccount" => self.service_accounts(values, not_values),
             "source.trustDomain" => self.trust_domains(values, not_values),
             "request.auth.principal" => self.request_principals(values, not_values),
-            "request.auth.audiences" => self.claim(condition, Ok(vec!["aud".to_owned()])),
-            "request.auth.presenter" => self.claim(condition, Ok(vec!["azp".to_owned()])),
+            "request.auth.audiences" => self.claim(condition, &Ok(vec!["aud".to_owned()])),
+            "request.auth.presenter" => self.claim(condition, &Ok(vec!["azp".to_owned()])),
             key if key.starts_with(CLAIMS) => {
-                self.claim(condition, matcher::bracketed(key, CLAIMS))
+                self.claim(condition, &matcher::bracketed(key, CLAIMS))
             }
             key => self.header(key, values, not_values),
         }
     }
 
+    #[expect(deprecated, reason = "Istio matches token claims by this form")]
     fn claim(
         &mut self,
         condition: &Condition,
-        path: Result<Vec<String>, Unusable>,
+        path: &Result<Vec<String>, Unusable>,
     ) -> Result<(), Unusable> {
         let ctx = self.ctx;
         self.all
@@ -226,6 +227,7 @@ fn authenticated(ctx: &RuleContext<'_>, name: StringMatcher) -> Principal {
 }
 
 /// Matches issuer and subject of a token.
+#[expect(deprecated, reason = "Istio matches token claims by this form")]
 fn token_principal(value: &str) -> Principal {
     let exact = |text: &str| matcher::string(MatchPattern::Exact(text.to_owned()));
     let prefix = |text: &str| matcher::string(MatchPattern::Prefix(text.to_owned()));

@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::config::rbac::v3::{
     Permission, Policy, Principal, permission, principal as envoy_principal,
 };
-use model::api::security::{Condition, Rule};
+use model::api::security::{Condition, Operation, Rule, Source};
 
 use super::{Layer, matcher::Unusable, permission as to, principal as from};
 
@@ -188,7 +188,7 @@ pub(super) fn compile(rule: &Rule, ctx: &RuleContext<'_>) -> Result<Policy, Unus
             return Err(Unusable::UnknownKey(condition.key.clone()));
         }
     }
-    let empty = Default::default();
+    let empty = Source::default();
     let principals = if rule.from.is_empty() {
         vec![from::compile(&empty, &principal_keys, ctx)?]
     } else {
@@ -197,7 +197,7 @@ pub(super) fn compile(rule: &Rule, ctx: &RuleContext<'_>) -> Result<Policy, Unus
             .map(|f| from::compile(f.source.as_ref().unwrap_or(&empty), &principal_keys, ctx))
             .collect::<Result<_, _>>()?
     };
-    let empty = Default::default();
+    let empty = Operation::default();
     let permissions = if rule.to.is_empty() {
         vec![to::compile(&empty, &permission_keys, ctx)?]
     } else {
