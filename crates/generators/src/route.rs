@@ -66,7 +66,7 @@ pub(crate) fn translate(vs: &ResolvedVirtualService, ctx: &RouteContext<'_>) -> 
                 continue;
             }
             let route = translate_rule(vs, rule, Some(matched), ctx);
-            let last = matching::is_catch_all(&route);
+            let last = is_catch_all(&route);
             routes.push(route);
             if last {
                 return routes;

@@ -268,7 +268,7 @@ fn tls_without_address_is_told_apart_by_server_name() {
         .service("b.example.com", "0.0.0.0", 443, Protocol::Tls, 2)
         .virtual_service(
             "b",
-            json!({
+            &json!({
                 "hosts": ["b.example.com"],
                 "tls": [{
                     "match": [{"port": 443, "sniHosts": ["b.example.com"]}],

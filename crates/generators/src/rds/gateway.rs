@@ -213,16 +213,15 @@ impl Assembly<'_> {
                 continue;
             }
             let key = (server.gateway.clone(), vs.config.meta.namespaced_name());
-            let routes = match built.get(&key) {
-                Some(routes) => routes.clone(),
-                None => {
-                    let routes = Arc::new(self.translate(vs, server, written));
-                    if routes.is_empty() {
-                        continue;
-                    }
-                    built.insert(key.clone(), routes.clone());
-                    routes
+            let routes = if let Some(routes) = built.get(&key) {
+                routes.clone()
+            } else {
+                let routes = Arc::new(self.translate(vs, server, written));
+                if routes.is_empty() {
+                    continue;
                 }
+                built.insert(key.clone(), routes.clone());
+                routes
             };
             for host in hosts {
                 self.add_host(&host.to_lowercase(), written, vs, &key, &routes, redirects);
@@ -278,20 +277,19 @@ impl Assembly<'_> {
         routes: &[Route],
         redirects: bool,
     ) {
-        let host = match self.by_name.get(name) {
-            Some(at) => &mut self.hosts[*at],
-            None => {
-                let mut host = self.start(name, port);
-                let own = (vs.config.meta.namespace.clone(), name.to_owned());
-                if let Some(labels) = &self.inputs.client.session
-                    && let Some(service) = self.inputs.services.get(&own)
-                    && let Some(config) = route::session_of_service(service, labels)
-                {
-                    let filter = route::SESSION_FILTER.to_owned();
-                    host.vh.typed_per_filter_config.insert(filter, config);
-                }
-                self.push(name, host)
+        let host = if let Some(at) = self.by_name.get(name) {
+            &mut self.hosts[*at]
+        } else {
+            let mut host = self.start(name, port);
+            let own = (vs.config.meta.namespace.clone(), name.to_owned());
+            if let Some(labels) = &self.inputs.client.session
+                && let Some(service) = self.inputs.services.get(&own)
+                && let Some(config) = route::session_of_service(service, labels)
+            {
+                let filter = route::SESSION_FILTER.to_owned();
+                host.vh.typed_per_filter_config.insert(filter, config);
             }
+            self.push(name, host)
         };
         host.vh.routes.extend_from_slice(routes);
         host.routes.push(key.clone());
@@ -301,12 +299,11 @@ impl Assembly<'_> {
     }
 
     fn redirect(&mut self, name: &str, port: u32) {
-        let host = match self.by_name.get(name) {
-            Some(at) => &mut self.hosts[*at],
-            None => {
-                let host = self.start(name, port);
-                self.push(name, host)
-            }
+        let host = if let Some(at) = self.by_name.get(name) {
+            &mut self.hosts[*at]
+        } else {
+            let host = self.start(name, port);
+            self.push(name, host)
         };
         host.vh.require_tls = TlsRequirementType::All.into();
     }
@@ -388,12 +385,11 @@ fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
     let mut by_routes: HashMap<(Vec<RoutesKey>, i32), usize> = HashMap::new();
     for host in hosts {
         let key = (host.routes.clone(), host.vh.require_tls);
-        match by_routes.get(&key) {
-            Some(at) => kept[*at].vh.domains.extend(host.vh.domains),
-            None => {
-                by_routes.insert(key, kept.len());
-                kept.push(host);
-            }
+        if let Some(at) = by_routes.get(&key) {
+            kept[*at].vh.domains.extend(host.vh.domains);
+        } else {
+            by_routes.insert(key, kept.len());
+            kept.push(host);
         }
     }
     kept

@@ -99,7 +99,7 @@ mod tests {
 
     #[track_caller]
     fn check(
-        layers: Value,
+        layers: &Value,
         defaults: &[&str],
         mode: WorkloadMode,
         expected: Option<&[(&str, bool)]>,
@@ -137,19 +137,19 @@ mod tests {
         let client = WorkloadMode::Client;
         let a = json!({"providers": [{"name": "a"}]});
         check(
-            json!([[a], [{"disabled": true}]]),
+            &json!([[a], [{"disabled": true}]]),
             &[],
             client,
             Some(&[("a", true)]),
         );
         check(
-            json!([[a], [{"providers": [{"name": "b"}]}]]),
+            &json!([[a], [{"providers": [{"name": "b"}]}]]),
             &[],
             client,
             Some(&[("b", false)]),
         );
-        check(json!([]), &[], client, None);
-        check(json!([[{"disabled": true}]]), &[], client, Some(&[]));
+        check(&json!([]), &[], client, None);
+        check(&json!([[{"disabled": true}]]), &[], client, Some(&[]));
     }
 
     #[test]

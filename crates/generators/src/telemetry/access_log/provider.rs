@@ -108,6 +108,7 @@ fn common(upstream: &Upstream, log_name: &str, state: &[String]) -> CommonGrpcAc
     }
 }
 
+#[expect(deprecated, reason = "Istio writes the common part")]
 fn otel(upstream: &Upstream, als: &OtelAlsProvider) -> OpenTelemetryAccessLogConfig {
     let empty = Map::new();
     let format = als.log_format.as_ref();

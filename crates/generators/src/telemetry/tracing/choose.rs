@@ -9,6 +9,7 @@ use model::{
 
 /// What the objects of a workload say of one side.
 #[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent settings")]
 pub(super) struct Chosen {
     /// Name of the provider; `None` when there is none.
     pub provider: Option<String>,

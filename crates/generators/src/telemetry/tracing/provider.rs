@@ -178,16 +178,15 @@ fn otel_config(
         resource_detectors: detectors(otel, conventions),
         ..OpenTelemetryConfig::default()
     };
-    match &otel.http {
-        Some(http) => config.http_service = Some(exporter(http, &http.path, upstream)),
-        None => {
-            let grpc = otel.grpc.clone().unwrap_or_default();
-            config.grpc_service = Some(GrpcService {
-                timeout: grpc.timeout.map(convert::duration),
-                initial_metadata: grpc.initial_metadata.iter().map(header_value).collect(),
-                ..upstream.grpc()
-            });
-        }
+    if let Some(http) = &otel.http {
+        config.http_service = Some(exporter(http, &http.path, upstream));
+    } else {
+        let grpc = otel.grpc.clone().unwrap_or_default();
+        config.grpc_service = Some(GrpcService {
+            timeout: grpc.timeout.map(convert::duration),
+            initial_metadata: grpc.initial_metadata.iter().map(header_value).collect(),
+            ..upstream.grpc()
+        });
     }
     if let Some(sampler) = &otel.dynatrace_sampler {
         config.sampler = Some(dynatrace(context, sampler, otel, upstream)?);
