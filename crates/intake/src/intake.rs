@@ -2,11 +2,13 @@
 
 use std::{sync::Arc, time::Instant};
 
+use indexmap::{IndexMap, map::Entry};
 use model::{
     ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason,
     api::{MeshConfig, MeshNetworks},
     state::MeshIdentity,
 };
+use rustc_hash::FxBuildHasher;
 
 use crate::{
     registry::{Derivations, Registry, Update},
@@ -45,6 +47,8 @@ pub struct Intake {
     state: MeshState,
     store: Store,
     registry: Registry,
+    /// Nothing was applied yet.
+    is_pristine: bool,
 }
 
 impl Intake {
@@ -65,18 +69,25 @@ impl Intake {
             state,
             store,
             registry,
+            is_pristine: true,
         }
     }
 
     /// Applies changes in their order and derives what depends on them, each derived value once.
     ///
-    /// The request says what has to be looked at; it is empty when nothing that matters has changed.
+    /// The request says what has to be looked at; it is empty when nothing that matters has changed, and
+    /// means everything the first time.
     pub fn apply(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
         now: Instant,
     ) -> PushRequest {
         let mut request = PushRequest::default();
+        if self.is_pristine {
+            // Whoever takes the first objects builds everything.
+            self.is_pristine = false;
+            request = PushRequest::everything(Reason::Config, now);
+        }
         let mut updates = Vec::new();
         let mut mesh_changed = false;
         for change in changes {
@@ -111,7 +122,7 @@ impl Intake {
                     Kind::Secret => Reason::Secret,
                     _ => Reason::Config,
                 };
-                if request.changed.insert(update.key.clone()) {
+                if !request.forced && request.changed.insert(update.key.clone()) {
                     *request.reasons.entry(reason).or_default() += 1;
                 }
             }
@@ -148,12 +159,15 @@ impl Intake {
 
 /// Makes one update of several to one object: what was before the first, what is after the last.
 fn coalesce(updates: Vec<Update>) -> Vec<Update> {
-    let mut coalesced: indexmap::IndexMap<ConfigKey, Update> =
-        indexmap::IndexMap::with_capacity(updates.len());
+    if updates.len() < 2 {
+        return updates;
+    }
+    let mut coalesced: IndexMap<ConfigKey, Update, FxBuildHasher> =
+        IndexMap::with_capacity_and_hasher(updates.len(), FxBuildHasher);
     for update in updates {
         match coalesced.entry(update.key.clone()) {
-            indexmap::map::Entry::Occupied(mut entry) => entry.get_mut().new = update.new,
-            indexmap::map::Entry::Vacant(entry) => {
+            Entry::Occupied(mut entry) => entry.get_mut().new = update.new,
+            Entry::Vacant(entry) => {
                 entry.insert(update);
             }
         }

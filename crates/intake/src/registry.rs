@@ -67,13 +67,45 @@ pub struct Derivations {
 /// What has to be derived anew.
 #[derive(Default, Debug)]
 struct Dirty {
-    pods: BTreeSet<NamespacedName>,
-    workload_entries: BTreeSet<NamespacedName>,
-    services: BTreeSet<NamespacedName>,
-    endpoints: BTreeSet<NamespacedName>,
-    entries: BTreeSet<NamespacedName>,
-    hosts: BTreeSet<ServiceKey>,
+    pods: Keys<NamespacedName>,
+    workload_entries: Keys<NamespacedName>,
+    services: Keys<NamespacedName>,
+    endpoints: Keys<NamespacedName>,
+    entries: Keys<NamespacedName>,
+    hosts: Keys<ServiceKey>,
     gateways: bool,
+}
+
+/// A set that is filled, then read once in order.
+#[derive(Debug)]
+struct Keys<T>(Vec<T>);
+
+impl<T> Default for Keys<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Ord> Keys<T> {
+    fn insert(&mut self, key: T) {
+        self.0.push(key);
+    }
+
+    fn extend(&mut self, keys: impl IntoIterator<Item = T>) {
+        self.0.extend(keys);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes all keys out: sorted, each once.
+    fn take(&mut self) -> Vec<T> {
+        let mut keys = std::mem::take(&mut self.0);
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
 }
 
 /// What is derived of one ServiceEntry.
@@ -88,13 +120,13 @@ struct Entry {
 pub(crate) struct Registry {
     settings: Settings,
     /// Workloads of pods that have not failed.
-    pods: BTreeMap<NamespacedName, Arc<Workload>>,
+    pods: FxHashMap<NamespacedName, Arc<Workload>>,
     /// Ready pods by label.
     pod_labels: LabelIndex,
     /// Pods by the addresses they claim.
     claims: FxHashMap<Arc<str>, BTreeSet<NamespacedName>>,
     pods_of_node: FxHashMap<String, BTreeSet<NamespacedName>>,
-    workload_entries: BTreeMap<NamespacedName, Arc<Workload>>,
+    workload_entries: FxHashMap<NamespacedName, Arc<Workload>>,
     workload_entry_labels: LabelIndex,
     /// Slices by owning service.
     slices: FxHashMap<NamespacedName, BTreeSet<Arc<str>>>,
@@ -107,7 +139,7 @@ pub(crate) struct Registry {
     /// Selectors of ServiceEntries.
     entry_selectors: SelectorIndex,
     /// What is derived of each ServiceEntry.
-    entries: BTreeMap<NamespacedName, Entry>,
+    entries: FxHashMap<NamespacedName, Entry>,
     /// ServiceEntries by host.
     entries_of_host: FxHashMap<ServiceKey, BTreeSet<Arc<str>>>,
     /// Instances of each host, as far as they are published by address.
@@ -124,18 +156,18 @@ impl Registry {
     pub(crate) fn new(state: &MeshState) -> Self {
         Self {
             settings: Settings::of(state),
-            pods: BTreeMap::new(),
+            pods: FxHashMap::default(),
             pod_labels: LabelIndex::default(),
             claims: FxHashMap::default(),
             pods_of_node: FxHashMap::default(),
-            workload_entries: BTreeMap::new(),
+            workload_entries: FxHashMap::default(),
             workload_entry_labels: LabelIndex::default(),
             slices: FxHashMap::default(),
             slices_of_pod: FxHashMap::default(),
             slices_of_address: FxHashMap::default(),
             service_selectors: SelectorIndex::default(),
             entry_selectors: SelectorIndex::default(),
-            entries: BTreeMap::new(),
+            entries: FxHashMap::default(),
             entries_of_host: FxHashMap::default(),
             addresses_of_host: FxHashMap::default(),
             legacy_addresses: LegacyAddresses::default(),
@@ -208,7 +240,7 @@ impl Registry {
         self.derive_workload_entries(state, &mut dirty);
         self.derive_services(state, &mut dirty, request);
         self.derive_entries(state, &mut dirty, request);
-        self.derive_endpoints(state, &dirty, request);
+        self.derive_endpoints(state, &mut dirty, request);
         if dirty.gateways {
             self.derive_gateways(state, request);
         }
@@ -240,8 +272,9 @@ fn map_all<K: Send, T: Send>(keys: Vec<K>, derive: impl Fn(K) -> T + Sync + Send
     }
 }
 
+/// Names a changed object in a request, unless that says "everything" already.
 fn note(request: &mut PushRequest, key: ConfigKey, reason: Reason) {
-    if request.changed.insert(key) {
+    if !request.forced && request.changed.insert(key) {
         count(request, reason);
     }
 }
@@ -253,7 +286,7 @@ fn count(request: &mut PushRequest, reason: Reason) {
 /// Files workloads by the label that leads `selector`.
 fn prepare(
     index: &mut LabelIndex,
-    workloads: &BTreeMap<NamespacedName, Arc<Workload>>,
+    workloads: &FxHashMap<NamespacedName, Arc<Workload>>,
     namespace: &Arc<str>,
     selector: &Labels,
 ) {

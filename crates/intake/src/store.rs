@@ -43,22 +43,18 @@ impl Store {
         key: ConfigKey,
         new: Option<Object>,
     ) -> Vec<Update> {
-        let old = state.objects.get(&key);
-        let visible = match new {
+        let (old, visible) = match new {
             Some(object) if self.counts(state, &object) => {
                 self.hidden.remove(&key);
-                state.objects.insert(object.clone());
-                Some(object)
+                (state.objects.insert(object.clone()), Some(object))
             }
             Some(object) => {
                 self.hidden.insert(object);
-                state.objects.remove(&key);
-                None
+                (state.objects.remove(&key), None)
             }
             None => {
                 self.hidden.remove(&key);
-                state.objects.remove(&key);
-                None
+                (state.objects.remove(&key), None)
             }
         };
         let namespace =

@@ -96,17 +96,24 @@ macro_rules! kinds {
         pub struct Tables { $($(#[$doc])* pub $table: Table<$ty>,)* }
 
         impl Tables {
-            /// Adds or replaces an object.
-            pub fn insert(&mut self, object: Object) {
+            /// Adds or replaces an object; returns the one that was there.
+            pub fn insert(&mut self, object: Object) -> Option<Object> {
                 match object {
-                    $(Object::$variant(o) => { self.$table.insert(o.meta.namespaced_name(), o); })*
+                    $(Object::$variant(o) => {
+                        self.$table.insert(o.meta.namespaced_name(), o).map(Object::$variant)
+                    })*
                 }
             }
 
-            /// Removes an object; tells whether it was there.
-            pub fn remove(&mut self, key: &ConfigKey) -> bool {
-                let name = NamespacedName { namespace: key.namespace.clone(), name: key.name.clone() };
-                match key.kind { $(Kind::$variant => self.$table.remove(&name).is_some(),)* }
+            /// Removes an object; returns it if it was there.
+            pub fn remove(&mut self, key: &ConfigKey) -> Option<Object> {
+                let name = NamespacedName {
+                    namespace: key.namespace.clone(),
+                    name: key.name.clone(),
+                };
+                match key.kind {
+                    $(Kind::$variant => self.$table.remove(&name).map(Object::$variant),)*
+                }
             }
 
             /// Finds an object.

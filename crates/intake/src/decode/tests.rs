@@ -107,7 +107,7 @@ metadata: {name: good}
             "f.yaml:33: error: Sidecar a/s: extra: unknown field",
             "f.yaml:30: error: Sidecar a/s: spec: one of ingress, egress, inboundConnectionPool and outboundTrafficPolicy must be set",
             "f.yaml:35: error: the document is not an object",
-            "f.yaml:39: error: Service default/: metadata.name: the object has no name",
+            "f.yaml:39: error: Service: metadata.name: the object has no name",
         ],
     );
 }

@@ -18,7 +18,7 @@ impl Registry {
         dirty: &mut Dirty,
         request: &mut PushRequest,
     ) {
-        for name in std::mem::take(&mut dirty.pods) {
+        for name in dirty.pods.take() {
             let new = state.objects.pods.get(&name).and_then(|pod| {
                 let node = NamespacedName::new("", pod.spec.spec.node_name.as_str());
                 let node = state.objects.nodes.get(&node).map(|n| &**n);
@@ -90,9 +90,7 @@ impl Registry {
     }
 
     pub(super) fn derive_workload_entries(&mut self, state: &MeshState, dirty: &mut Dirty) {
-        let names: Vec<NamespacedName> = std::mem::take(&mut dirty.workload_entries)
-            .into_iter()
-            .collect();
+        let names: Vec<NamespacedName> = dirty.workload_entries.take();
         let settings = &self.settings;
         let derived = map_all(names, |name| {
             let entry = state.objects.workload_entries.get(&name);
@@ -141,7 +139,7 @@ impl Registry {
         dirty: &mut Dirty,
         request: &mut PushRequest,
     ) {
-        let names: Vec<NamespacedName> = std::mem::take(&mut dirty.services).into_iter().collect();
+        let names: Vec<NamespacedName> = dirty.services.take();
         self.derivations.services += names.len() as u64;
         let (settings, objects) = (&self.settings, &state.objects);
         let derived = map_all(names, |name| {
@@ -179,7 +177,7 @@ impl Registry {
             return;
         }
         self.derive_legacy_addresses(state, dirty);
-        let names: Vec<NamespacedName> = std::mem::take(&mut dirty.entries).into_iter().collect();
+        let names: Vec<NamespacedName> = dirty.entries.take();
         self.derivations.entries += names.len() as u64;
         let (settings, objects, legacy) = (&self.settings, &state.objects, &self.legacy_addresses);
         let derived = map_all(names, |name| {

@@ -17,6 +17,7 @@ use model::{
     host, selects,
     service::{Attributes, Registry, ServiceType, UNSPECIFIED_ADDRESS},
 };
+use rustc_hash::FxHashMap;
 
 use super::{
     Entry,
@@ -246,10 +247,10 @@ pub(crate) fn is_legacy_allocated(
 pub(crate) struct Inputs<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) entries: &'a Table<ServiceEntry>,
-    pub(super) derived: &'a BTreeMap<NamespacedName, Entry>,
-    pub(crate) pods: &'a BTreeMap<NamespacedName, Arc<Workload>>,
+    pub(super) derived: &'a FxHashMap<NamespacedName, Entry>,
+    pub(crate) pods: &'a FxHashMap<NamespacedName, Arc<Workload>>,
     pub(crate) pod_labels: &'a LabelIndex,
-    pub(crate) workload_entries: &'a BTreeMap<NamespacedName, Arc<Workload>>,
+    pub(crate) workload_entries: &'a FxHashMap<NamespacedName, Arc<Workload>>,
     pub(crate) workload_entry_labels: &'a LabelIndex,
 }
 
@@ -358,7 +359,7 @@ fn selected<'a>(
     selector: &'a Labels,
     inputs: Inputs<'a>,
 ) -> impl Iterator<Item = &'a Workload> {
-    let find = move |table: &'a BTreeMap<NamespacedName, Arc<Workload>>, name: &Arc<str>| {
+    let find = move |table: &'a FxHashMap<NamespacedName, Arc<Workload>>, name: &Arc<str>| {
         let key = NamespacedName {
             namespace: namespace.clone(),
             name: name.clone(),

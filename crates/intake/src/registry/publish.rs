@@ -16,45 +16,46 @@ use super::{
     services_of, slices,
 };
 
-/// New endpoint lists by service and shard.
-type Shards = BTreeMap<ServiceKey, Vec<(ShardKey, Vec<Arc<Endpoint>>)>>;
+/// New endpoint lists of services, by shard.
+type Shards = Vec<(ServiceKey, ShardKey, Vec<Arc<Endpoint>>)>;
 
 impl Registry {
     pub(super) fn derive_endpoints(
         &mut self,
         state: &mut MeshState,
-        dirty: &Dirty,
+        dirty: &mut Dirty,
         request: &mut PushRequest,
     ) {
-        self.prepare_labels(state, dirty);
+        let (services, hosts) = (dirty.endpoints.take(), dirty.hosts.take());
+        self.prepare_labels(state, &services, &hosts);
         let mut shards = Shards::new();
-        self.derive_kubernetes_endpoints(state, dirty, &mut shards);
-        self.derive_host_endpoints(state, dirty, &mut shards);
-        for (key, new) in shards {
-            let old = state.endpoints.get(&key).cloned();
-            let kept = old.iter().flat_map(|o| o.shards.iter());
-            let kept: Vec<_> = kept
-                .filter(|(shard, _)| new.iter().all(|(k, _)| k != *shard))
-                .map(|(shard, endpoints)| (shard.clone(), endpoints.to_vec()))
-                .collect();
-            let collected = ServiceEndpoints::collect(kept.into_iter().chain(new));
-            if old == collected {
-                continue;
-            }
-            let accounts = |e: &Option<Arc<ServiceEndpoints>>| {
-                e.as_ref()
-                    .map(|e| e.service_accounts.clone())
-                    .unwrap_or_default()
+        self.derive_kubernetes_endpoints(state, services, &mut shards);
+        self.derive_host_endpoints(state, hosts, &mut shards);
+        shards.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        let services: Vec<Shards> = group(shards);
+        let known = &state.endpoints;
+        let collected = map_all(services, |shards| {
+            let key = shards.first().map(|(key, ..)| key.clone())?;
+            let old = known.get(&key).cloned();
+            let new = merge(old.as_deref(), shards);
+            (old != new).then_some((key, old, new))
+        });
+        for (key, old, new) in collected.into_iter().flatten() {
+            let accounts = |e: Option<&Arc<ServiceEndpoints>>| {
+                e.map(|e| e.service_accounts.clone()).unwrap_or_default()
             };
-            let accounts_differ = accounts(&old) != accounts(&collected);
-            if old.is_some_and(|old| old.lost_any(collected.as_deref())) {
-                request.removals.insert(key.clone());
-            }
-            match collected {
+            let accounts_differ = accounts(old.as_ref()) != accounts(new.as_ref());
+            let lost = old.is_some_and(|old| old.lost_any(new.as_deref()));
+            match new {
                 Some(new) => state.endpoints.insert(key.clone(), new),
                 None => state.endpoints.remove(&key),
             };
             count(request, Reason::Endpoint);
+            if lost {
+                request.removals.insert(key.clone());
+            } else if request.forced {
+                continue;
+            }
             for service in services_of(state, &key) {
                 // Endpoints of these are part of clusters and listeners; so are identities.
                 let (in_resources, reason) = match service.resolution {
@@ -73,7 +74,12 @@ impl Registry {
     }
 
     /// Files workloads by the labels that lead the selectors about to be used.
-    fn prepare_labels(&mut self, state: &MeshState, dirty: &Dirty) {
+    fn prepare_labels(
+        &mut self,
+        state: &MeshState,
+        services: &[NamespacedName],
+        hosts: &[ServiceKey],
+    ) {
         let Self {
             pods,
             pod_labels,
@@ -81,7 +87,7 @@ impl Registry {
             workload_entry_labels,
             ..
         } = self;
-        for name in &dirty.endpoints {
+        for name in services {
             if let Some(service) = state.objects.services.get(name) {
                 let selector = &service.spec.spec.selector;
                 prepare(
@@ -92,7 +98,7 @@ impl Registry {
                 );
             }
         }
-        for host in &dirty.hosts {
+        for host in hosts {
             for entry in self.entries_of_host.get(host).into_iter().flatten() {
                 let name = NamespacedName {
                     namespace: host.namespace.clone(),
@@ -114,10 +120,10 @@ impl Registry {
     fn derive_kubernetes_endpoints(
         &mut self,
         state: &MeshState,
-        dirty: &Dirty,
+        services: Vec<NamespacedName>,
         shards: &mut Shards,
     ) {
-        self.derivations.endpoints += dirty.endpoints.len() as u64;
+        self.derivations.endpoints += services.len() as u64;
         let inputs = slices::Inputs {
             settings: &self.settings,
             slices: &state.objects.endpoint_slices,
@@ -127,7 +133,7 @@ impl Registry {
             workload_entry_labels: &self.workload_entry_labels,
         };
         let no_slices = BTreeSet::new();
-        let derived = map_all(dirty.endpoints.iter().cloned().collect(), |name| {
+        let derived = map_all(services, |name| {
             let key = self.settings.service_key(&name.namespace, &name.name);
             let config = state.objects.services.get(&name);
             let service = config.and_then(|c| Some((&**c, &**kubernetes_service(state, &key)?)));
@@ -145,15 +151,17 @@ impl Registry {
             } else {
                 self.parked.insert(name, parked);
             }
-            shards
-                .entry(key)
-                .or_default()
-                .push((shard.clone(), endpoints));
+            shards.push((key, shard.clone(), endpoints));
         }
     }
 
-    fn derive_host_endpoints(&mut self, state: &mut MeshState, dirty: &Dirty, shards: &mut Shards) {
-        self.derivations.hosts += dirty.hosts.len() as u64;
+    fn derive_host_endpoints(
+        &mut self,
+        state: &mut MeshState,
+        hosts: Vec<ServiceKey>,
+        shards: &mut Shards,
+    ) {
+        self.derivations.hosts += hosts.len() as u64;
         let inputs = entries::Inputs {
             settings: &self.settings,
             entries: &state.objects.service_entries,
@@ -164,7 +172,7 @@ impl Registry {
             workload_entry_labels: &self.workload_entry_labels,
         };
         let no_entries = BTreeSet::new();
-        let derived = map_all(dirty.hosts.iter().cloned().collect(), |key: ServiceKey| {
+        let derived = map_all(hosts, |key: ServiceKey| {
             let entries = self.entries_of_host.get(&key).unwrap_or(&no_entries);
             let instances = entries::endpoints(&key.namespace, &key.hostname, entries, inputs);
             (key, instances)
@@ -176,10 +184,7 @@ impl Registry {
         for (key, instances) in derived {
             let endpoints = instances.iter().map(|i| i.endpoint.clone()).collect();
             self.publish_instances(state, &key, instances);
-            shards
-                .entry(key)
-                .or_default()
-                .push((shard.clone(), endpoints));
+            shards.push((key, shard.clone(), endpoints));
         }
     }
 
@@ -235,4 +240,31 @@ impl Registry {
             count(request, Reason::Networks);
         }
     }
+}
+
+/// Cuts a sorted list into those of single services.
+fn group(shards: Shards) -> Vec<Shards> {
+    let mut groups: Vec<Shards> = Vec::with_capacity(shards.len());
+    for shard in shards {
+        match groups.last_mut() {
+            Some(group) if group.first().is_some_and(|(key, ..)| *key == shard.0) => {
+                group.push(shard)
+            }
+            _ => groups.push(vec![shard]),
+        }
+    }
+    groups
+}
+
+/// Lays new shards of one service over its old ones.
+fn merge(old: Option<&ServiceEndpoints>, new: Shards) -> Option<Arc<ServiceEndpoints>> {
+    let kept = old.into_iter().flat_map(|o| o.shards.iter());
+    let kept: Vec<_> = kept
+        .filter(|(shard, _)| new.iter().all(|(_, s, _)| s != *shard))
+        .map(|(shard, endpoints)| (shard.clone(), endpoints.to_vec()))
+        .collect();
+    let new = new
+        .into_iter()
+        .map(|(_, shard, endpoints)| (shard, endpoints));
+    ServiceEndpoints::collect(kept.into_iter().chain(new))
 }

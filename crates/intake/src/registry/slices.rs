@@ -1,10 +1,7 @@
 //! EndpointSlices, pods and WorkloadEntries to the endpoints of a Kubernetes service
 //! (service-registry §5, §14).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
     Config, Endpoint, Health, NamespacedName, Service, Table,
@@ -34,10 +31,10 @@ pub(crate) struct Parked {
 pub(crate) struct Inputs<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) slices: &'a Table<kubernetes::EndpointSlice>,
-    pub(crate) pods: &'a BTreeMap<NamespacedName, Arc<Workload>>,
+    pub(crate) pods: &'a FxHashMap<NamespacedName, Arc<Workload>>,
     /// Pods by address.
     pub(crate) claims: &'a FxHashMap<Arc<str>, BTreeSet<NamespacedName>>,
-    pub(crate) workload_entries: &'a BTreeMap<NamespacedName, Arc<Workload>>,
+    pub(crate) workload_entries: &'a FxHashMap<NamespacedName, Arc<Workload>>,
     pub(crate) workload_entry_labels: &'a LabelIndex,
 }
 
