@@ -13,7 +13,7 @@ use crate::delivery::{Acked, Cargo, Composed, Delivery, HeldBack, Setting};
 use crate::nonce::{Nonce, Nonces};
 use crate::observer::Protocol;
 use crate::registry::PushOrder;
-use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, delta, sotw};
+use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, Version, delta, sotw};
 
 /// How long removals of clusters wait for a client to acknowledge the listeners and routes that
 /// no longer use them. A client that never does must not keep dead clusters for ever.
@@ -121,6 +121,11 @@ impl Ads {
     /// Returns the subscriptions in push order.
     pub(crate) fn subscriptions(&self) -> &[Subscription] {
         &self.subscriptions
+    }
+
+    /// Returns the subscription to a type.
+    pub(crate) fn subscription(&self, type_url: &str) -> Option<&Subscription> {
+        self.subscriptions.get(self.find(type_url)?)
     }
 
     fn find(&self, type_url: &str) -> Option<usize> {
@@ -525,6 +530,22 @@ impl Subscription {
     /// Returns whether a target for the present interest is missing.
     pub(crate) fn lacks_target(&self) -> bool {
         self.target.is_none()
+    }
+
+    /// Returns what the client ought to hold, if that is known for the present interest.
+    pub(crate) fn target(&self) -> Option<&Arc<ResourceSet>> {
+        self.target.as_ref()
+    }
+
+    /// Returns the resources that are held back now, with the version that is not sent.
+    pub(crate) fn held_back(&self) -> Vec<(Arc<str>, Version)> {
+        let target = self.target.iter().flat_map(|target| target.iter());
+        // Most clients reject nothing.
+        let target = target.take_while(|_| !self.delivery.rejected().is_empty());
+        let held_back = target.filter(|resource| self.delivery.held_back(resource).is_some());
+        held_back
+            .map(|r| (Arc::clone(r.name()), r.version()))
+            .collect()
     }
 
     /// Returns what was sent and what came back.

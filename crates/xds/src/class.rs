@@ -1,6 +1,6 @@
 //! What proxies of a class share: the class itself, and one resource set for each type.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::offload::offload;
+use crate::quarantine::Quarantine;
 use crate::server::Hub;
-use crate::{Interest, Names, Resource, ResourceSet, Touched, World};
+use crate::{Interest, Names, Resource, ResourceSet, Source, Touched, World};
 
 /// How many touches a set remembers one by one. One is added for each publication that nobody
 /// asked the set for; beyond this many they are merged, which can only cost a larger rebuild.
@@ -38,6 +39,16 @@ pub(crate) struct Classes<W: World> {
 pub(crate) struct ClassCell<W: World> {
     class: Arc<W::Class>,
     sets: Mutex<Sets<W>>,
+    pub(crate) quarantine: Mutex<Quarantine>,
+    /// The state of a publication without what is aside.
+    without: Mutex<Option<Without<W>>>,
+}
+
+/// A state of the world without some objects.
+struct Without<W: World> {
+    seq: u64,
+    objects: BTreeSet<Source>,
+    snapshot: Arc<W::Snapshot>,
 }
 
 impl<W: World> Classes<W> {
@@ -57,6 +68,8 @@ impl<W: World> Classes<W> {
         let cell = Arc::new(ClassCell {
             class: Arc::clone(&class),
             sets: Mutex::default(),
+            quarantine: Mutex::default(),
+            without: Mutex::default(),
         });
         // The key of a dead cell may stay behind an equal one; both are equal, so it serves.
         cells.insert(class, Arc::downgrade(&cell));
@@ -79,6 +92,30 @@ impl<W: World> ClassCell<W> {
     /// Returns the class.
     pub(crate) fn class(&self) -> &W::Class {
         &self.class
+    }
+
+    /// Returns the state of the world that the class is built from: without what is aside.
+    pub(crate) fn snapshot(&self, world: &W, view: &Published<W>) -> Arc<W::Snapshot> {
+        let objects = self.quarantine.lock().aside();
+        if objects.is_empty() {
+            return Arc::clone(&view.snapshot);
+        }
+        // Held while building, so that it is built once.
+        let mut known = self.without.lock();
+        if let Some(known) = &*known
+            && known.seq == view.seq
+            && known.objects == objects
+        {
+            return Arc::clone(&known.snapshot);
+        }
+        let snapshot = world.set_aside(&view.snapshot, &objects);
+        let snapshot = snapshot.unwrap_or_else(|| Arc::clone(&view.snapshot));
+        *known = Some(Without {
+            seq: view.seq,
+            objects,
+            snapshot: Arc::clone(&snapshot),
+        });
+        snapshot
     }
 
     /// Returns the set of one type and interest, shared by all connections of the class.
@@ -356,7 +393,7 @@ impl<W: World> SharedSet<W> {
         }
         let (this, hub, view) = (Arc::clone(self), Arc::clone(hub), Arc::clone(view));
         offload(move || {
-            let new = hub.generate(this.type_index, &view, this.cell.class(), &plan.interest)?;
+            let new = hub.generate(this.type_index, &view, &this.cell, &plan.interest)?;
             let Some(base) = plan.base else {
                 return Some(new);
             };

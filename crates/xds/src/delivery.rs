@@ -47,12 +47,13 @@ pub(crate) struct Delivery {
     owed: bool,
 }
 
-/// A version that is not sent.
+/// Versions of one resource that are not sent.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldBack {
-    pub(crate) version: Version,
+    /// Oldest first; a few, since the content may go to and fro before one is accepted.
+    pub(super) versions: Vec<Version>,
     /// The version that the client accepted, if it ever did.
-    instead: Option<Arc<Resource>>,
+    pub(crate) instead: Option<Arc<Resource>>,
 }
 
 /// What responses can say, by protocol and type.
@@ -195,6 +196,11 @@ impl Delivery {
         &self.held
     }
 
+    /// Returns the version of a resource that the client accepted last.
+    pub(crate) fn accepted(&self, name: &str) -> Option<Version> {
+        self.good.get(name).map(|resource| resource.version())
+    }
+
     /// Returns the versions that are held back.
     pub(crate) fn rejected(&self) -> &BTreeMap<Arc<str>, HeldBack> {
         &self.rejected
@@ -270,12 +276,13 @@ impl Delivery {
                 break composed;
             }
         };
-        self.rejected
-            .retain(|name, held_back| match setting.target.get(name) {
-                Some(resource) => resource.version() == held_back.version,
-                // It may be asked for again.
-                None => !setting.interest.wants(name),
-            });
+        let (target, good) = (setting.target, &self.good);
+        self.rejected.retain(|name, _| match target.get(name) {
+            // It may be asked for again.
+            None => !setting.interest.wants(name),
+            // Once its present content is accepted, what it was before is history.
+            Some(resource) => good.get(name) != Some(resource),
+        });
         composed
     }
 

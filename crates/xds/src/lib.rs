@@ -20,6 +20,7 @@ mod interest;
 mod nonce;
 mod observer;
 mod offload;
+mod quarantine;
 mod registry;
 mod resource;
 mod server;
@@ -35,6 +36,7 @@ mod world;
 
 pub use interest::{Interest, Names};
 pub use observer::{Delivered, NoObserver, Observer, Protocol, Rejected, StreamInfo};
+pub use quarantine::SetAside;
 pub use registry::{
     PushOrder, Registration, Registry, RegistryError, Removal, ServedType, TypeFacts,
     XDS_GENERATORS, boxed,

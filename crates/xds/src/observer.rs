@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Resource;
+use crate::{Resource, SetAside};
 
 /// Hears what happens. Every method does nothing unless overridden, is called from the task of the
 /// stream concerned, and must return quickly.
@@ -42,6 +42,12 @@ pub trait Observer: Send + Sync + 'static {
     /// Hears that a response was rejected.
     fn rejected(&self, stream: &StreamInfo, rejected: &Rejected<'_>) {
         let _ = (stream, rejected);
+    }
+
+    /// Hears that an object was proved to be the cause of a rejection, and is set aside for the
+    /// class of the client until it changes.
+    fn set_aside(&self, stream: &StreamInfo, aside: &SetAside) {
+        let _ = (stream, aside);
     }
 
     /// Hears that a request carried an outdated or unknown nonce.

@@ -16,8 +16,8 @@ use crate::admission::Admission;
 use crate::class::{ClassCell, Classes, Published, SharedSet};
 use crate::observer::{Observer, StreamInfo};
 use crate::{
-    Change, Interest, Registry, ResourceSet, Settings, StreamStatus, SubscriptionStatus, Touched,
-    TypeFacts, World,
+    Change, Interest, Registry, ResourceSet, SetAside, Settings, Source, StreamStatus,
+    SubscriptionStatus, Touched, TypeFacts, World,
 };
 
 /// An xDS server. Cheap to clone; all clones are one server.
@@ -86,6 +86,21 @@ impl<W: World> Server<W> {
                 subscriptions: link.state.lock().subscriptions.clone(),
             })
             .collect()
+    }
+
+    /// Returns the objects that are set aside because clients rejected what was built from them,
+    /// with the number of classes that do without each.
+    pub fn set_aside(&self) -> Vec<(SetAside, usize)> {
+        let mut aside: BTreeMap<Source, (SetAside, usize)> = BTreeMap::new();
+        for cell in self.hub.classes.live() {
+            for proved in cell.quarantine.lock().proved() {
+                let entry = aside
+                    .entry(Arc::clone(&proved.source))
+                    .or_insert_with(|| (proved.clone(), 0));
+                entry.1 += 1;
+            }
+        }
+        aside.into_values().collect()
     }
 
     /// Calls `visit` for the client of every stream, in order of stream numbers.
@@ -211,12 +226,14 @@ impl<W: World> Hub<W> {
             update,
         };
         self.classes.live().par_iter().for_each(|cell| {
+            let changed = |object: &Source| self.world.changes(&change, object);
+            let back = cell.quarantine.lock().on_published(changed);
             for set in cell.live_sets() {
                 let served = self.registry.types().get(set.type_index());
                 let touched = served.map_or(Touched::Nothing, |served| {
                     self.world.touched(&change, cell.class(), served.type_url())
                 });
-                set.mark(seq, touched);
+                set.mark(seq, if back { Touched::Everything } else { touched });
             }
         });
         let regroup = self.world.regroups(&change);
@@ -232,6 +249,35 @@ impl<W: World> Hub<W> {
             links.par_iter().for_each(advance);
         } else {
             links.iter().for_each(advance);
+        }
+    }
+
+    /// Publishes the same state of the world again, for one class that has to be built anew.
+    pub(crate) fn rebuild(&self, rebuilt: &Arc<ClassCell<W>>) {
+        let _serial = self.publishing.lock();
+        let Some(before) = self.current() else { return };
+        let published = Arc::new(Published {
+            seq: before.seq + 1,
+            snapshot: Arc::clone(&before.snapshot),
+            root: Arc::clone(&before.root),
+            at: Instant::now(),
+        });
+        *self.current.lock() = Some(Arc::clone(&published));
+        for cell in self.classes.live() {
+            let concerned = Arc::ptr_eq(&cell, rebuilt);
+            for set in cell.live_sets() {
+                let touched = if concerned {
+                    Touched::Everything
+                } else {
+                    Touched::Nothing
+                };
+                set.mark(published.seq, touched);
+            }
+        }
+        rebuilt.quarantine.lock().rebuilt(published.seq);
+        let links: Vec<Arc<Link<W>>> = self.links.lock().values().cloned().collect();
+        for link in links {
+            link.advance(&published, None);
         }
     }
 
@@ -283,12 +329,17 @@ impl<W: World> Hub<W> {
         &self,
         type_index: usize,
         view: &Published<W>,
-        class: &W::Class,
+        cell: &ClassCell<W>,
         interest: &Interest,
     ) -> Option<Arc<ResourceSet>> {
         let served = self.registry.types().get(type_index)?;
         let start = Instant::now();
-        let run = || served.generator().generate(&view.snapshot, class, interest);
+        let run = || {
+            let snapshot = cell.snapshot(&self.world, view);
+            served
+                .generator()
+                .generate(&snapshot, cell.class(), interest)
+        };
         let Ok(set) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) else {
             tracing::error!(type_url = served.type_url(), "generator panicked");
             self.observer.generator_failed(served.type_url());

@@ -1,5 +1,7 @@
 //! The task of one stream: reads requests, hears of publications, writes responses.
 
+mod trial;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -159,6 +161,7 @@ pub(crate) async fn serve<W: World, R: Request>(
         sets: Vec::new(),
         transient: Vec::new(),
         nonces: Nonces::random(),
+        rebuild: false,
         responses,
         hub: &hub,
         link: &link,
@@ -238,6 +241,8 @@ struct Stream<'a, W: World> {
     /// Questions about types without subscriptions.
     transient: Vec<(usize, Interest)>,
     nonces: Nonces,
+    /// What is aside for the class has changed, so it must be built again.
+    rebuild: bool,
     responses: mpsc::Sender<Response>,
     hub: &'a Arc<Hub<W>>,
     link: &'a Arc<Link<W>>,
@@ -325,6 +330,7 @@ impl<W: World> Stream<'_, W> {
             .apply(&mut self.ads, facts, now)
             .map_err(|limit| Status::resource_exhausted(limit.to_string()))?;
         self.report(request, &reaction);
+        self.testify(type_url, &reaction);
         Ok(())
     }
 
@@ -372,14 +378,23 @@ impl<W: World> Stream<'_, W> {
         } else {
             self.hub.pushes.acquire().await.ok()
         };
-        let (view, cell, dirty) = self.attach();
         let started = Instant::now();
+        let mut dirty = None;
+        let (view, cell) = loop {
+            self.rebuild_if_due().await;
+            let (view, cell, since) = self.attach();
+            dirty = dirty.or(since);
+            self.set_targets(&view).await;
+            self.look_at_trial(&cell, &view);
+            if !self.rebuild {
+                break (view, cell);
+            }
+        };
         if let Some(since) = dirty {
             self.hub
                 .observer
                 .push_started(&self.link.info, started - since);
         }
-        self.set_targets(&view).await;
         let mut responses = self.answer_transient(&view, &cell).await;
         responses.extend(self.ads.respond(&view.root, started.into_std()));
         drop(slot);
@@ -466,7 +481,7 @@ impl<W: World> Stream<'_, W> {
             };
             let (hub, view, cell) = (Arc::clone(self.hub), Arc::clone(view), Arc::clone(cell));
             let root = Arc::clone(&view.root);
-            let set = offload(move || hub.generate(index, &view, cell.class(), &interest)).await;
+            let set = offload(move || hub.generate(index, &view, &cell, &interest)).await;
             let set = set.ok().flatten().unwrap_or_default();
             let cargo = match self.ads.protocol() {
                 Protocol::Sotw => Cargo::Whole(set),
@@ -526,11 +541,7 @@ impl<W: World> Stream<'_, W> {
                 nonce_acked: text(delivery.acked()),
                 resources: delivery.held().len(),
                 error: subscription.error().cloned(),
-                held_back: delivery
-                    .rejected()
-                    .iter()
-                    .map(|(name, held_back)| (Arc::clone(name), held_back.version))
-                    .collect(),
+                held_back: subscription.held_back(),
             }
         };
         let subscriptions = self.ads.subscriptions().iter().map(status).collect();

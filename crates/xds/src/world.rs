@@ -1,5 +1,6 @@
 //! The seam between the server and the application that it serves.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use tonic::{Extensions, Status, metadata::MetadataMap};
 
-use crate::{Interest, Names, ResourceSet};
+use crate::{Interest, Names, ResourceSet, Source};
 
 /// The application: what the server has to know about the world that it serves.
 ///
@@ -57,6 +58,33 @@ pub trait World: Sized + Send + Sync + 'static {
     /// Returns a short, opaque id of the snapshot. It rides in versions and nonces, so that a dump
     /// of a client tells which state of the world it has. No `/` and no spaces.
     fn root(&self, snapshot: &Self::Snapshot) -> Arc<str>;
+
+    /// Returns whether this object may be left out for clients that reject what is built from it.
+    ///
+    /// A client decides by its rejections alone, so this is for objects whose absence makes nothing
+    /// less safe: patches and telemetry, not policies. By default none.
+    fn may_set_aside(&self, object: &Source) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Returns the same state of the world without these objects; `None` when that makes no
+    /// difference.
+    fn set_aside(
+        &self,
+        snapshot: &Arc<Self::Snapshot>,
+        objects: &BTreeSet<Source>,
+    ) -> Option<Arc<Self::Snapshot>> {
+        let _ = (snapshot, objects);
+        None
+    }
+
+    /// Returns whether a change touches this object itself, so that it may come back after it was
+    /// set aside.
+    fn changes(&self, change: &Change<'_, Self>, object: &Source) -> bool {
+        let _ = (change, object);
+        true
+    }
 
     /// Returns whether requests of this type only report something to the server (the health of a
     /// workload): they are neither subscribed to nor answered.

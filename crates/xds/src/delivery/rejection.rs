@@ -1,6 +1,6 @@
 //! What a client rejected: finding the resources at fault, and holding them back.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Delivery, Form, HeldBack, Sent};
@@ -10,6 +10,9 @@ use crate::{Interest, Resource, ResourceSet, Version};
 /// How many rejections in a row are answered by trying parts. Halving 200 000 suspects takes 18;
 /// a client that goes on rejecting after that would reject anything.
 const REJECTIONS_IN_A_ROW: u32 = 24;
+
+/// How many rejected versions of one resource are remembered until another one is accepted.
+const REJECTED_VERSIONS: usize = 4;
 
 impl Delivery {
     /// Returns what stands for `target` while some versions are held back.
@@ -26,20 +29,18 @@ impl Delivery {
     }
 
     /// Returns the reason why this version is not sent: it was rejected, or waits for its trial.
-    pub(super) fn held_back(&self, resource: &Resource) -> Option<&HeldBack> {
+    pub(crate) fn held_back(&self, resource: &Resource) -> Option<&HeldBack> {
         let groups = std::iter::once(&self.rejected).chain(&self.parked);
         let mut same_name = groups.filter_map(|group| group.get(resource.name()));
-        same_name.find(|held_back| held_back.version == resource.version())
+        same_name.find(|held_back| held_back.versions.contains(&resource.version()))
     }
 
     /// Takes note of what the client has accepted.
     pub(super) fn take_as_good(&mut self, set: &ResourceSet) {
-        let accepted = |name: &str, held_back: &HeldBack| {
-            set.get(name)
-                .is_some_and(|resource| resource.version() == held_back.version)
-        };
-        self.rejected
-            .retain(|name, held_back| !accepted(name, held_back));
+        let accepted = |name: &str| set.get(name).map(|resource| resource.version());
+        self.rejected.retain(|name, held_back| {
+            !accepted(name).is_some_and(|version| held_back.versions.contains(&version))
+        });
         for (name, held_back) in self
             .rejected
             .iter_mut()
@@ -56,16 +57,20 @@ impl Delivery {
     fn hold_back(&self, resource: &Resource) -> (Arc<str>, HeldBack) {
         let name = Arc::clone(resource.name());
         let known = self
-            .held_back(resource)
-            .and_then(|held_back| held_back.instead.clone());
-        let instead = known.or_else(|| self.good.get(&name).cloned());
-        (
-            name,
-            HeldBack {
-                version: resource.version(),
-                instead,
-            },
-        )
+            .rejected
+            .get(&name)
+            .or_else(|| self.held_back(resource));
+        let mut versions = known
+            .map(|known| known.versions.clone())
+            .unwrap_or_default();
+        versions.retain(|version| *version != resource.version());
+        versions.push(resource.version());
+        if versions.len() > REJECTED_VERSIONS {
+            versions.remove(0);
+        }
+        let instead = known.and_then(|known| known.instead.clone());
+        let instead = instead.or_else(|| self.good.get(&name).cloned());
+        (name, HeldBack { versions, instead })
     }
 
     /// Returns `goal`, and below it what the client holds and the target no longer has.
@@ -134,21 +139,26 @@ impl Delivery {
     /// sent more of the same since.
     fn take_back_part(&mut self, sent: &Sent, interest: &Interest) {
         // Also what it had before: it was sent again because the client waits for it.
-        let carried = sent.cargo.upserts().map(|r| r.name());
-        let mut names: BTreeSet<Arc<str>> = carried.chain(&sent.cargo.removed).cloned().collect();
+        let mut doubts: BTreeMap<Arc<str>, Doubt> = self.doubts(sent.cargo.upserts());
+        doubts.extend(
+            sent.cargo
+                .removed
+                .iter()
+                .map(|name| (Arc::clone(name), Doubt::Unknown)),
+        );
         let mut waiting = std::mem::take(&mut self.waiting);
         for later in &mut waiting {
             for resource in later.cargo.upserts() {
-                names.remove(resource.name());
+                doubts.remove(resource.name());
             }
             for name in &later.cargo.removed {
-                names.remove(name);
+                doubts.remove(name);
             }
-            later.set = self.unsure(&later.set, &names);
+            later.set = unsure(&later.set, &doubts);
         }
         self.waiting = waiting;
-        names.retain(|name| interest.wants(name));
-        self.held = self.unsure(&self.held, &names);
+        doubts.retain(|name, _| interest.wants(name));
+        self.held = unsure(&self.held, &doubts);
     }
 
     /// Takes back the belief that the client holds what a whole response stated, unless a later one
@@ -169,33 +179,57 @@ impl Delivery {
                 .map(|later| &later.set)
                 .chain([&sent.set]);
             let unproved = |r: &&Arc<Resource>| self.good.get(r.name()) != Some(*r);
-            let names = stated
-                .flat_map(|set| set.iter().filter(unproved))
-                .map(|r| r.name());
-            self.held = self.unsure(&self.good, &names.cloned().collect());
+            let doubts = self.doubts(stated.flat_map(|set| set.iter().filter(unproved)));
+            self.held = unsure(&self.good, &doubts);
             // What a client has from an earlier stream goes with the first response that it
             // accepts.
             self.owed |= self.acked.is_none();
         }
     }
 
-    /// Returns what the client holds when it was sent `names` in vain.
+    /// Returns what is not known of resources that were rejected together.
     ///
-    /// It has its last good version of what is held back. Of the rest it may have either version:
-    /// Envoy applies what is fine in a response that it rejects.
-    fn unsure(&self, set: &ResourceSet, names: &BTreeSet<Arc<str>>) -> Arc<ResourceSet> {
-        let believed = names
-            .iter()
-            .filter_map(|name| match self.rejected.get(name) {
-                Some(held_back) => held_back.instead.clone(),
-                None => Some(Arc::new(Resource::stated(
-                    Arc::clone(name),
-                    Version::UNKNOWN,
-                ))),
-            });
-        let kept = set.iter().filter(|r| !names.contains(r.name())).cloned();
-        Arc::new(believed.chain(kept).collect())
+    /// The client has its last good version of what is held back. Of the rest it may have either
+    /// version: Envoy applies what is fine in a response that it rejects.
+    fn doubts<'a>(
+        &self,
+        resources: impl Iterator<Item = &'a Arc<Resource>>,
+    ) -> BTreeMap<Arc<str>, Doubt> {
+        let doubt = |resource: &Arc<Resource>| match self.rejected.get(resource.name()) {
+            Some(held_back) if held_back.versions.contains(&resource.version()) => {
+                Doubt::StandIn(held_back.instead.clone())
+            }
+            _ => Doubt::Unknown,
+        };
+        resources
+            .map(|resource| (Arc::clone(resource.name()), doubt(resource)))
+            .collect()
     }
+}
+
+/// Returns `set` with what is not known.
+fn unsure(set: &ResourceSet, doubts: &BTreeMap<Arc<str>, Doubt>) -> Arc<ResourceSet> {
+    let believed = doubts.iter().filter_map(|(name, doubt)| match doubt {
+        Doubt::StandIn(resource) => resource.clone(),
+        Doubt::Unknown => Some(Arc::new(Resource::stated(
+            Arc::clone(name),
+            Version::UNKNOWN,
+        ))),
+    });
+    let kept = set
+        .iter()
+        .filter(|r| !doubts.contains_key(r.name()))
+        .cloned();
+    Arc::new(believed.chain(kept).collect())
+}
+
+/// What a client holds instead of a resource that it was sent in vain.
+#[derive(Debug)]
+enum Doubt {
+    /// What it had accepted before, if anything.
+    StandIn(Option<Arc<Resource>>),
+    /// Any version, or none.
+    Unknown,
 }
 
 /// Returns whether an error message speaks of this name, as a word of its own.

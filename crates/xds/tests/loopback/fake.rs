@@ -20,7 +20,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
-use xds::{Delivered, Observer, Rejected, Server, Settings, StreamInfo, Transport};
+use xds::{Delivered, Observer, Rejected, Server, SetAside, Settings, StreamInfo, Transport};
 
 use crate::shelf::{Shelf, Texts, registry};
 
@@ -88,6 +88,10 @@ impl Observer for Log {
             .map(|r| format!("{} of {:?}", r.name(), r.sources()))
             .collect();
         self.add(format!("rejected {} {}", stream.node, held.join(", ")));
+    }
+
+    fn set_aside(&self, stream: &StreamInfo, aside: &SetAside) {
+        self.add(format!("aside {} {}", stream.node, aside.source));
     }
 
     fn stale(&self, stream: &StreamInfo, type_url: &str) {

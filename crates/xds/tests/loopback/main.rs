@@ -8,6 +8,7 @@
 mod bad_clients;
 mod delta;
 mod fake;
+mod quarantine;
 mod shelf;
 mod soak;
 mod sotw;

@@ -17,6 +17,8 @@ pub(crate) const RDS: &str = type_url::ROUTE;
 pub(crate) const ECHO: &str = "example.org/Echo";
 /// Not a type: a text of this kind moves clients of one class to another.
 pub(crate) const MOVE: &str = "move";
+/// Not a type: a text of this kind is added to all listeners.
+pub(crate) const FILTER: &str = "filter";
 pub(crate) const HEALTH: &str = "example.org/Health";
 
 /// One state: (type URL, name) to text.
@@ -56,6 +58,9 @@ impl World for Shelf {
     }
 
     fn touched(&self, change: &Change<'_, Self>, _: &String, type_url: &str) -> Touched {
+        if type_url == LDS && change.update.iter().any(|(t, _)| *t == FILTER) {
+            return Touched::Everything;
+        }
         let names: Vec<&str> = change
             .update
             .iter()
@@ -70,6 +75,25 @@ impl World for Shelf {
 
     fn root(&self, snapshot: &Texts) -> Arc<str> {
         format!("v{}", snapshot.version).into()
+    }
+
+    fn may_set_aside(&self, object: &Source) -> bool {
+        object.starts_with("Filter/")
+    }
+
+    fn set_aside(&self, texts: &Arc<Texts>, objects: &BTreeSet<Source>) -> Option<Arc<Texts>> {
+        let mut without = (**texts).clone();
+        without.texts.retain(|(t, name), _| {
+            *t != FILTER || !objects.contains(format!("Filter/{name}").as_str())
+        });
+        (without.texts.len() < texts.texts.len()).then(|| Arc::new(without))
+    }
+
+    fn changes(&self, change: &Change<'_, Self>, object: &Source) -> bool {
+        change
+            .update
+            .iter()
+            .any(|(t, name)| *t == FILTER && **object == format!("Filter/{name}"))
     }
 
     fn is_report(&self, type_url: &str) -> bool {
@@ -92,8 +116,17 @@ fn generate(
             text.split_once('@').is_none_or(|(_, only)| only == class)
         })
         .map(|((_, name), text)| {
-            Resource::new(name.as_str(), text.clone().into_bytes())
-                .with_sources(vec![Source::from(format!("Text/{name}"))])
+            let filters = texts
+                .texts
+                .iter()
+                .filter(|((t, _), _)| type_url == LDS && *t == FILTER);
+            let mut sources = vec![Source::from(format!("Text/{name}"))];
+            let mut body = text.clone();
+            for ((_, filter), text) in filters {
+                sources.push(Source::from(format!("Filter/{filter}")));
+                body = format!("{body}+{text}");
+            }
+            Resource::new(name.as_str(), body.into_bytes()).with_sources(sources)
         })
         .collect()
 }
