@@ -344,6 +344,8 @@ fn replace_services(state: &mut MeshState, old: &[Arc<Service>], new: &[Arc<Serv
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
+mod networks_tests;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod tests;

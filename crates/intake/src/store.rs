@@ -182,3 +182,6 @@ pub(crate) fn matters(update: &Update) -> bool {
         .iter()
         .any(|m| is_ours(&m.labels) || is_ours(&m.annotations))
 }
+
+#[cfg(test)]
+mod tests;
