@@ -17,6 +17,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
+use translate::Translator;
 use xds::{Server, Transport};
 
 use crate::{
@@ -98,7 +99,8 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
         report,
     } = loaded;
     let state = intake.state();
-    let first = Arc::new(PushContext::build(state.clone()));
+    let mut translator = Translator::default();
+    let first = Arc::new(PushContext::build(translator.layer(state.clone())));
     let (publisher, snapshots) = Publisher::new(first.clone());
     let everything = PushRequest::everything(Reason::Global, started.into_std());
     server.publish(first, &Update(everything));
@@ -163,6 +165,7 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     let pipeline = Pipeline {
         latest,
         publisher: Arc::new(Mutex::new(publisher)),
+        translator: Arc::new(Mutex::new(translator)),
         snapshots,
         server: server.clone(),
         metrics,
@@ -326,6 +329,7 @@ fn labels_of(state: &MeshState, namespace: &Arc<str>) -> throttle::Labels {
 struct Pipeline {
     latest: Arc<Mutex<MeshState>>,
     publisher: Arc<Mutex<Publisher>>,
+    translator: Arc<Mutex<Translator>>,
     snapshots: Reader,
     server: Server<Mesh>,
     metrics: Metrics,
@@ -358,6 +362,7 @@ impl Pipeline {
             // the same snapshot otherwise.
             let mut publisher = self.publisher.lock();
             let state = self.latest.lock().clone();
+            let state = self.translator.lock().layer(state);
             let begun = std::time::Instant::now();
             let next = Arc::new(self.snapshots.snapshot().next(state, request));
             let elapsed = begun.elapsed();

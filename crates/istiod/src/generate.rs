@@ -10,6 +10,7 @@ use generators::Mesh;
 use model::{MeshState, Node, Proxy};
 use pushctx::{ClassKey, PushContext};
 use serde_json::{Map, Value};
+use translate::Translator;
 use xds::{Interest, Registry, type_url};
 
 /// A type of resource that can be asked for, with its names here and in the output.
@@ -110,7 +111,7 @@ impl Generator {
     /// When two generators claim one type.
     pub fn new(state: MeshState) -> anyhow::Result<Self> {
         Ok(Self {
-            context: PushContext::build(state),
+            context: PushContext::build(Translator::default().layer(state)),
             registry: crate::registry()?,
         })
     }

@@ -1,0 +1,187 @@
+//! `TCPRoute`s and `TLSRoute`s as VirtualServices, one for each rule.
+
+use model::{
+    Config, MeshState, Meta,
+    api::{
+        VirtualService,
+        common::Destination,
+        gateway_api::L4RouteRule,
+        virtual_service::{
+            L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute,
+        },
+    },
+};
+
+use super::{
+    INFIX, backend,
+    listener::Bound,
+    parent::{self, Parent},
+};
+
+/// The subset that a rule without any share leads to; no cluster has its name.
+const ZERO_WEIGHT: &str = "zero-weight";
+
+pub(super) fn translate(
+    state: &MeshState,
+    listeners: &[Bound],
+    output: &mut Vec<Config<VirtualService>>,
+) {
+    for route in state.objects.tcp_routes.values() {
+        let parents = parent::resolve(
+            state,
+            listeners,
+            "TCPRoute",
+            route,
+            &route.spec.parent_refs,
+            &[],
+        );
+        for (index, rule) in route.spec.rules.iter().enumerate() {
+            let name = format!("{}~tcp~{index}~{INFIX}", route.meta.name);
+            for (part, target) in targets(&parents).into_iter().enumerate() {
+                let destinations = destinations(state, "TCPRoute", &route.meta, rule, target.mesh);
+                let on_port = target.port.map(|port| L4MatchAttributes {
+                    port,
+                    ..L4MatchAttributes::default()
+                });
+                let spec = VirtualService {
+                    hosts: target.hosts.clone(),
+                    gateways: target.gateways.clone(),
+                    tcp: vec![TcpRoute {
+                        r#match: on_port.into_iter().collect(),
+                        route: destinations,
+                    }],
+                    ..VirtualService::default()
+                };
+                output.push(finish(&route.meta, &name, part, spec));
+            }
+        }
+    }
+    for route in state.objects.tls_routes.values() {
+        let hostnames = &route.spec.hostnames;
+        let parents = parent::resolve(
+            state,
+            listeners,
+            "TLSRoute",
+            route,
+            &route.spec.parent_refs,
+            hostnames,
+        );
+        for (index, rule) in route.spec.rules.iter().enumerate() {
+            let name = format!("{}~tls~{index}~{INFIX}", route.meta.name);
+            for (part, target) in targets(&parents).into_iter().enumerate() {
+                let destinations = destinations(state, "TLSRoute", &route.meta, rule, target.mesh);
+                let names = if hostnames.is_empty() {
+                    target.hosts.clone()
+                } else {
+                    hostnames.clone()
+                };
+                let hosts = if target.mesh {
+                    target.hosts
+                } else {
+                    names.clone()
+                };
+                let spec = VirtualService {
+                    hosts,
+                    gateways: target.gateways,
+                    tls: vec![TlsRoute {
+                        r#match: vec![TlsMatchAttributes {
+                            sni_hosts: names,
+                            port: target.port.unwrap_or_default(),
+                            ..TlsMatchAttributes::default()
+                        }],
+                        route: destinations,
+                    }],
+                    ..VirtualService::default()
+                };
+                output.push(finish(&route.meta, &name, part, spec));
+            }
+        }
+    }
+}
+
+/// What one VirtualService is bound to.
+struct Target {
+    mesh: bool,
+    hosts: Vec<String>,
+    gateways: Vec<String>,
+    port: Option<u32>,
+}
+
+/// Listeners go together; every host of the mesh stands alone.
+fn targets(parents: &[Parent<'_>]) -> Vec<Target> {
+    let mut gateways = Vec::new();
+    let mut result = Vec::new();
+    for parent in parents {
+        match parent {
+            Parent::Listener(bound) => {
+                gateways.push(format!("{}/{}", bound.namespace, bound.gateway()));
+            }
+            Parent::Mesh { host, port, .. } => result.push(Target {
+                mesh: true,
+                hosts: vec![host.clone()],
+                gateways: vec!["mesh".to_owned()],
+                port: *port,
+            }),
+        }
+    }
+    if !gateways.is_empty() {
+        let hosts = vec!["*".to_owned()];
+        result.insert(
+            0,
+            Target {
+                mesh: false,
+                hosts,
+                gateways,
+                port: None,
+            },
+        );
+    }
+    result
+}
+
+fn destinations(
+    state: &MeshState,
+    kind: &'static str,
+    meta: &Meta,
+    rule: &L4RouteRule,
+    mesh: bool,
+) -> Vec<RouteDestination> {
+    let used: Vec<_> = rule
+        .backend_refs
+        .iter()
+        .filter(|b| backend::weight(b.weight) > 0)
+        .collect();
+    if used.is_empty() {
+        let destination = Destination {
+            host: format!("internal.{}", state.identity.domain),
+            subset: ZERO_WEIGHT.to_owned(),
+            port: Some(model::api::common::PortSelector { number: 65535 }),
+        };
+        return vec![RouteDestination {
+            destination: Some(destination),
+            weight: 0,
+        }];
+    }
+    used.iter()
+        .map(|b| RouteDestination {
+            destination: Some(backend::destination(state, kind, &meta.namespace, b, mesh)),
+            weight: if used.len() == 1 {
+                0
+            } else {
+                backend::weight(b.weight)
+            },
+        })
+        .collect()
+}
+
+fn finish(from: &Meta, name: &str, part: usize, spec: VirtualService) -> Config<VirtualService> {
+    // The first keeps the plain name; a route with several parents needs more.
+    let name = if part == 0 {
+        name.to_owned()
+    } else {
+        format!("{name}~{part}")
+    };
+    crate::config(&from.namespace, &name, from, spec, |meta| {
+        crate::annotate(meta, crate::ROUTE_SEMANTICS, "gateway");
+    })
+}

@@ -1,0 +1,519 @@
+//! Listeners of Gateways and `ListenerSet`s as Istio Gateways.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{
+    Config, MeshState, Meta, NamespacedName,
+    api::{
+        self,
+        gateway::{Port, Server, ServerTlsMode, ServerTlsSettings},
+        gateway_api::{
+            AllowedRoutes, FromNamespaces, FrontendTls, FrontendValidation, FrontendValidationMode,
+            Gateway, Listener, ListenerTlsMode, SecretReference,
+        },
+    },
+};
+
+use super::{GROUP, INFIX, PARENTS, Reference, admits};
+
+const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
+const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
+const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
+const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
+const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
+const ACCOUNT_OVERRIDE: &str = "gateway.istio.io/service-account";
+const NETWORK: &str = "topology.istio.io/network";
+const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
+const LISTENER_PROTOCOL: &str = "gateway.istio.io/listener-protocol";
+const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
+
+/// A listener that routes may attach to.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    /// Kind, namespace and name of the object that holds it.
+    pub kind: &'static str,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    /// The listener as written.
+    pub listener: Listener,
+}
+
+impl Bound {
+    /// Name of the Istio Gateway.
+    pub(super) fn gateway(&self) -> String {
+        format!("{}~{INFIX}~{}", self.name, self.listener.name)
+    }
+
+    /// Tells whether routes of a kind and namespace may attach.
+    pub(super) fn admits(&self, state: &MeshState, kind: &str, namespace: &str) -> bool {
+        let allowed = self.listener.allowed_routes.as_ref();
+        let by_default: &[&str] = match self.listener.protocol.as_str() {
+            "HTTP" | "HTTPS" => &["HTTPRoute", "GRPCRoute"],
+            "TCP" => &["TCPRoute"],
+            "TLS" => match self.listener.tls.as_ref().and_then(|tls| tls.mode) {
+                Some(ListenerTlsMode::Passthrough) => &["TLSRoute"],
+                _ => &["TLSRoute", "TCPRoute"],
+            },
+            _ => &[],
+        };
+        let listed = allowed.map_or(&[][..], |allowed| &allowed.kinds);
+        let fits = by_default.contains(&kind)
+            && (listed.is_empty()
+                || listed.iter().any(|k| {
+                    k.kind == kind && k.group.as_deref().is_none_or(|group| group == GROUP)
+                }));
+        fits && route_namespaces(allowed, |from, selector| {
+            admits(state, from, selector, &self.namespace, namespace)
+        })
+    }
+}
+
+fn route_namespaces<R>(
+    allowed: Option<&AllowedRoutes>,
+    with: impl FnOnce(FromNamespaces, Option<&api::common::LabelSelector>) -> R,
+) -> R {
+    let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+    let from = namespaces
+        .and_then(|n| n.from)
+        .unwrap_or(FromNamespaces::Same);
+    with(from, namespaces.and_then(|n| n.selector.as_ref()))
+}
+
+/// Makes an Istio Gateway of every valid listener, and lists what routes may attach to.
+pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<api::Gateway>>) -> Vec<Bound> {
+    let mut bound = Vec::new();
+    for gateway in state.objects.kubernetes_gateways.values() {
+        if let Some(shared) = Shared::of(state, gateway) {
+            shared.translate(output, &mut bound);
+        }
+    }
+    bound
+}
+
+/// What the listeners of one Gateway have in common.
+struct Shared<'a> {
+    state: &'a MeshState,
+    gateway: &'a Config<Gateway>,
+    /// Host names of the services that it is reached by.
+    services: Vec<String>,
+    service_account: String,
+}
+
+/// Ports taken by earlier listeners: the family of the protocol and the host names.
+type Taken = BTreeMap<u32, (&'static str, Vec<String>)>;
+
+impl<'a> Shared<'a> {
+    /// `None` when the Gateway is not for routers that this control plane configures.
+    fn of(state: &'a MeshState, gateway: &'a Config<Gateway>) -> Option<Self> {
+        let class = &gateway.spec.gateway_class_name;
+        let object = state
+            .objects
+            .gateway_classes
+            .get(&NamespacedName::new("", class.as_str()));
+        let controller = match (object, class.as_str()) {
+            (Some(object), _) => object.spec.controller_name.as_str(),
+            (None, "istio") => "istio.io/gateway-controller",
+            (None, "istio-east-west") => "istio.io/eastwest-controller",
+            _ => return None,
+        };
+        if !matches!(
+            controller,
+            "istio.io/gateway-controller" | "istio.io/eastwest-controller"
+        ) {
+            return None;
+        }
+        let meta = &gateway.meta;
+        let addresses = &gateway.spec.addresses;
+        let is_ip = |kind: Option<&str>| kind.is_none_or(|kind| kind == "IPAddress");
+        let is_managed = match &addresses[..] {
+            [] => true,
+            [only] => is_ip(only.r#type.as_deref()),
+            _ => false,
+        };
+        let default_name = if controller == "istio.io/gateway-controller" {
+            format!("{}-{class}", meta.name)
+        } else {
+            meta.name.to_string()
+        };
+        let named = |annotation: &str| {
+            let found = meta.annotations.get(annotation);
+            found.cloned().unwrap_or_else(|| default_name.clone())
+        };
+        let services: Vec<String> = if is_managed {
+            vec![crate::service_host(
+                state,
+                &named(NAME_OVERRIDE),
+                &meta.namespace,
+            )]
+        } else {
+            addresses
+                .iter()
+                .filter(|address| address.r#type.as_deref() == Some("Hostname"))
+                .filter_map(|address| address.value.as_deref())
+                .map(|host| {
+                    if host.contains('.') {
+                        host.to_owned()
+                    } else {
+                        crate::service_host(state, host, &meta.namespace)
+                    }
+                })
+                .collect()
+        };
+        if services.is_empty() {
+            return None;
+        }
+        let service_account = if is_managed {
+            named(ACCOUNT_OVERRIDE)
+        } else {
+            String::new()
+        };
+        Some(Self {
+            state,
+            gateway,
+            services,
+            service_account,
+        })
+    }
+
+    fn translate(&self, output: &mut Vec<Config<api::Gateway>>, bound: &mut Vec<Bound>) {
+        let mut taken = Taken::new();
+        for listener in &self.gateway.spec.listeners {
+            self.add(
+                "Gateway",
+                &self.gateway.meta,
+                listener,
+                &mut taken,
+                output,
+                bound,
+            );
+        }
+        let mut sets: Vec<_> = self
+            .state
+            .objects
+            .listener_sets
+            .values()
+            .filter(|set| self.admits_set(&set.meta, &set.spec.parent_ref))
+            .collect();
+        sets.sort_by_key(|set| set.meta.creation_order());
+        for set in sets {
+            for listener in &set.spec.listeners {
+                self.add(
+                    "ListenerSet",
+                    &set.meta,
+                    listener,
+                    &mut taken,
+                    output,
+                    bound,
+                );
+            }
+        }
+    }
+
+    fn admits_set(&self, set: &Meta, parent: &api::gateway_api::ParentGatewayReference) -> bool {
+        let meta = &self.gateway.meta;
+        let is_parent = parent.group.as_deref().is_none_or(|group| group == GROUP)
+            && parent.kind.as_deref().is_none_or(|kind| kind == "Gateway")
+            && *parent.name == *meta.name
+            && parent.namespace.as_deref().unwrap_or(&set.namespace) == &*meta.namespace;
+        let allowed = self.gateway.spec.allowed_listeners.as_ref();
+        let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+        let from = namespaces
+            .and_then(|n| n.from)
+            .unwrap_or(FromNamespaces::None);
+        let selector = namespaces.and_then(|n| n.selector.as_ref());
+        is_parent && admits(self.state, from, selector, &meta.namespace, &set.namespace)
+    }
+
+    fn add(
+        &self,
+        kind: &'static str,
+        holder: &Meta,
+        listener: &Listener,
+        taken: &mut Taken,
+        output: &mut Vec<Config<api::Gateway>>,
+        bound: &mut Vec<Bound>,
+    ) {
+        let Some(family) = family(&listener.protocol) else {
+            return;
+        };
+        if !claim(taken, family, listener) {
+            tracing::debug!(gateway = %holder.name, listener = %listener.name, "listener conflicts");
+            return;
+        }
+        let tls = match self.tls(kind, holder, listener) {
+            Ok(tls) => tls,
+            Err(reason) => {
+                tracing::debug!(gateway = %holder.name, listener = %listener.name, reason, "listener is invalid");
+                return;
+            }
+        };
+        let server = Server {
+            port: Some(Port {
+                number: listener.port,
+                protocol: listener.protocol.clone(),
+                name: "default".to_owned(),
+                ..Port::default()
+            }),
+            hosts: self.hosts(holder, listener),
+            tls,
+            ..Server::default()
+        };
+        let spec = api::Gateway {
+            servers: vec![server],
+            ..api::Gateway::default()
+        };
+        let listener = Bound {
+            kind,
+            namespace: holder.namespace.clone(),
+            name: holder.name.clone(),
+            listener: listener.clone(),
+        };
+        let gateway = crate::config(
+            &holder.namespace,
+            &listener.gateway(),
+            holder,
+            spec,
+            |meta| {
+                meta.created = self.gateway.meta.created;
+                let parent = format!(
+                    "{kind}/{}/{}.{}",
+                    holder.name, listener.listener.name, holder.namespace
+                );
+                crate::annotate(meta, PARENTS, parent);
+                crate::annotate(meta, GATEWAY_SERVICE, self.services.join(","));
+                crate::annotate(meta, SEMANTICS, "gateway");
+                crate::annotate(meta, SERVICE_ACCOUNT, self.service_account.clone());
+                if holder.namespace != self.gateway.meta.namespace {
+                    crate::annotate(meta, PARENT_NAMESPACE, &*self.gateway.meta.namespace);
+                }
+            },
+        );
+        output.push(gateway);
+        bound.push(listener);
+    }
+
+    /// Lists the hosts of a listener's server, each with the namespaces whose routes may attach.
+    fn hosts(&self, holder: &Meta, listener: &Listener) -> Vec<String> {
+        let host = hostname(listener);
+        let namespaces: Vec<String> = route_namespaces(
+            listener.allowed_routes.as_ref(),
+            |from, selector| match from {
+                FromNamespaces::All => vec!["*".to_owned()],
+                FromNamespaces::None => Vec::new(),
+                FromNamespaces::Same => vec![holder.namespace.to_string()],
+                FromNamespaces::Selector => {
+                    let all = self.state.objects.namespaces.values().map(|n| &n.meta.name);
+                    all.filter(|n| admits(self.state, from, selector, &holder.namespace, n))
+                        .map(|n| n.to_string())
+                        .collect()
+                }
+            },
+        );
+        if namespaces.is_empty() {
+            return vec![format!("~/{host}")];
+        }
+        namespaces
+            .iter()
+            .map(|namespace| format!("{namespace}/{host}"))
+            .collect()
+    }
+
+    fn tls(
+        &self,
+        kind: &'static str,
+        holder: &Meta,
+        listener: &Listener,
+    ) -> Result<Option<ServerTlsSettings>, String> {
+        if !matches!(listener.protocol.as_str(), "HTTPS" | "TLS") {
+            return Ok(None);
+        }
+        let Some(tls) = &listener.tls else {
+            return Err("it has no TLS settings".to_owned());
+        };
+        let mut settings = ServerTlsSettings::default();
+        if tls.mode == Some(ListenerTlsMode::Passthrough) {
+            settings.mode = if self.is_auto_passthrough(listener) {
+                ServerTlsMode::AutoPassthrough
+            } else {
+                ServerTlsMode::Passthrough
+            };
+            return Ok(Some(settings));
+        }
+        settings.mode = match tls.options.get(TERMINATE_MODE).map(String::as_str) {
+            Some("MUTUAL") => ServerTlsMode::Mutual,
+            Some("OPTIONAL_MUTUAL") => ServerTlsMode::OptionalMutual,
+            Some("ISTIO_MUTUAL") => {
+                settings.mode = ServerTlsMode::IstioMutual;
+                return Ok(Some(settings));
+            }
+            _ => ServerTlsMode::Simple,
+        };
+        let mut names: Vec<String> = Vec::new();
+        let mut reason = "it names no certificate".to_owned();
+        for reference in &tls.certificate_refs {
+            match self.certificate(kind, holder, reference) {
+                Ok(name) => names.push(name),
+                Err(why) => reason = why,
+            }
+        }
+        match &names[..] {
+            [] => return Err(reason),
+            [only] => settings.credential_name.clone_from(only),
+            _ => settings.credential_names = names,
+        }
+        if let Some(frontend) = self
+            .gateway
+            .spec
+            .tls
+            .as_ref()
+            .and_then(|t| t.frontend.as_ref())
+            && let Some(validation) = validation(frontend, listener.port)
+        {
+            self.verify_clients(validation, &mut settings)?;
+        }
+        Ok(Some(settings))
+    }
+
+    fn is_auto_passthrough(&self, listener: &Listener) -> bool {
+        let options = listener.tls.as_ref().map(|tls| &tls.options);
+        if options
+            .and_then(|o| o.get(LISTENER_PROTOCOL))
+            .is_some_and(|v| v == "auto-passthrough")
+        {
+            return true;
+        }
+        let meta = &self.gateway.meta;
+        let port = meta
+            .labels
+            .get(GATEWAY_PORT)
+            .map_or("15443", String::as_str);
+        meta.labels.contains_key(NETWORK) && listener.port.to_string() == port
+    }
+
+    fn certificate(
+        &self,
+        kind: &str,
+        holder: &Meta,
+        reference: &SecretReference,
+    ) -> Result<String, String> {
+        let name = &reference.name;
+        if reference.group.as_deref().is_some_and(|g| !g.is_empty())
+            || reference.kind.as_deref().is_some_and(|k| k != "Secret")
+        {
+            return Err(format!("{name} is not a Secret"));
+        }
+        let namespace = reference.namespace.as_deref().unwrap_or(&holder.namespace);
+        let key = NamespacedName::new(namespace, name.as_str());
+        let secret = self
+            .state
+            .objects
+            .secrets
+            .get(&key)
+            .ok_or_else(|| format!("secret {namespace}/{name} does not exist"))?;
+        let has = |fields: [&str; 2], marker: &[u8]| {
+            fields.iter().any(|field| {
+                let text = secret.spec.string_data.get(*field).map(String::as_bytes);
+                let value = text.or_else(|| secret.spec.data.get(*field).map(|v| &v.0[..]));
+                value.is_some_and(|v| v.windows(marker.len()).any(|part| part == marker))
+            })
+        };
+        if !has(["tls.crt", "cert"], b"-----BEGIN CERTIFICATE-----")
+            || !has(["tls.key", "key"], b"PRIVATE KEY-----")
+        {
+            return Err(format!(
+                "secret {namespace}/{name} holds no certificate with key"
+            ));
+        }
+        let asked = Reference {
+            from_kind: kind,
+            from_namespace: &holder.namespace,
+            to_group: "",
+            to_kind: "Secret",
+            to_namespace: namespace,
+            to_name: name,
+        };
+        if !asked.is_allowed(self.state) {
+            return Err(format!("secret {namespace}/{name} is not granted"));
+        }
+        Ok(format!("kubernetes-gateway://{namespace}/{name}"))
+    }
+
+    /// Asks clients for certificates.
+    fn verify_clients(
+        &self,
+        validation: &FrontendValidation,
+        settings: &mut ServerTlsSettings,
+    ) -> Result<(), String> {
+        let own = &self.gateway.meta.namespace;
+        let objects = &self.state.objects;
+        let mut reason = "it names no certificates for clients".to_owned();
+        for reference in &validation.ca_certificate_refs {
+            let namespace = reference.namespace.as_deref().unwrap_or(own);
+            let key = NamespacedName::new(namespace, reference.name.as_str());
+            let (scheme, exists) = match reference.kind.as_str() {
+                "ConfigMap" => ("configmap", objects.config_maps.contains_key(&key)),
+                "Secret" => ("kubernetes-gateway", objects.secrets.contains_key(&key)),
+                _ => ("", false),
+            };
+            let asked = Reference {
+                from_kind: "Gateway",
+                from_namespace: own,
+                to_group: &reference.group,
+                to_kind: &reference.kind,
+                to_namespace: namespace,
+                to_name: &reference.name,
+            };
+            if !exists || !asked.is_allowed(self.state) {
+                reason = format!("{} {key} cannot be used", reference.kind);
+                continue;
+            }
+            settings.ca_cert_credential_name = format!("{scheme}://{key}-cacert");
+            if validation.mode == Some(FrontendValidationMode::AllowInsecureFallback) {
+                settings.mode = ServerTlsMode::OptionalMutual;
+                settings.insecure_skip_verify = Some(true);
+            } else {
+                settings.mode = ServerTlsMode::Mutual;
+            }
+            return Ok(());
+        }
+        Err(reason)
+    }
+}
+
+fn validation(frontend: &FrontendTls, port: u32) -> Option<&FrontendValidation> {
+    let of_port = frontend.per_port.iter().find(|p| p.port == port);
+    of_port
+        .map_or(&frontend.default, |p| &p.tls)
+        .validation
+        .as_ref()
+}
+
+/// The host of a listener; `*` when it has none.
+pub(super) fn hostname(listener: &Listener) -> &str {
+    listener
+        .hostname
+        .as_deref()
+        .filter(|h| !h.is_empty())
+        .unwrap_or("*")
+}
+
+/// What may share a port; `None` for protocols that are not served.
+fn family(protocol: &str) -> Option<&'static str> {
+    match protocol {
+        "HTTP" => Some("HTTP"),
+        "HTTPS" | "TLS" => Some("TLS"),
+        "TCP" => Some("TCP"),
+        _ => None,
+    }
+}
+
+/// Takes the port and host of a listener; `false` when an earlier one has them.
+fn claim(taken: &mut Taken, family: &'static str, listener: &Listener) -> bool {
+    let (there, hosts) = taken.entry(listener.port).or_insert((family, Vec::new()));
+    let host = hostname(listener);
+    if *there != family || hosts.iter().any(|h| h == host) {
+        return false;
+    }
+    hosts.push(host.to_owned());
+    true
+}

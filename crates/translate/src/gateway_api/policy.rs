@@ -1,0 +1,134 @@
+//! `BackendTLSPolicy` objects as DestinationRules: one for each host, with the ports that policies
+//! name on their own.
+
+use std::collections::BTreeMap;
+
+use model::{
+    Config, MeshState, Meta, NamespacedName,
+    api::{
+        DestinationRule,
+        common::{ClientTlsMode, ClientTlsSettings, PortSelector},
+        destination_rule::{PortTrafficPolicy, TrafficPolicy},
+        gateway_api::{BackendTlsPolicy, BackendTlsTarget},
+    },
+};
+
+use super::{INFIX, PARENTS};
+
+/// The rule of one host while it grows.
+struct Rule<'a> {
+    oldest: &'a Meta,
+    name: String,
+    tls: Option<ClientTlsSettings>,
+    ports: BTreeMap<u32, ClientTlsSettings>,
+}
+
+pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<DestinationRule>>) {
+    let mut policies: Vec<_> = state.objects.backend_tls_policies.values().collect();
+    policies.sort_by_key(|policy| policy.meta.creation_order());
+    let mut rules: BTreeMap<(String, String), Rule<'_>> = BTreeMap::new();
+    for policy in policies {
+        let namespace = policy.meta.namespace.to_string();
+        for target in &policy.spec.target_refs {
+            for (host, name) in hosts(state, &namespace, target) {
+                let port = match &target.section_name {
+                    Some(section) => {
+                        let service = crate::service(state, &namespace, &host);
+                        let port = service.and_then(|s| s.port_by_name(section));
+                        let Some(port) = port else { continue };
+                        Some(u32::from(port.port))
+                    }
+                    None => None,
+                };
+                let key = (namespace.clone(), host);
+                let rule = rules.entry(key).or_insert_with(|| Rule {
+                    oldest: &policy.meta,
+                    name,
+                    tls: None,
+                    ports: BTreeMap::new(),
+                });
+                // Of policies for one target the oldest counts.
+                match port {
+                    Some(port) => {
+                        rule.ports.entry(port).or_insert_with(|| settings(policy));
+                    }
+                    None => {
+                        rule.tls.get_or_insert_with(|| settings(policy));
+                    }
+                }
+            }
+        }
+    }
+    for ((namespace, host), rule) in rules {
+        let of_ports = rule
+            .ports
+            .into_iter()
+            .map(|(number, tls)| PortTrafficPolicy {
+                port: Some(PortSelector { number }),
+                tls: Some(tls),
+                ..PortTrafficPolicy::default()
+            });
+        let spec = DestinationRule {
+            host,
+            traffic_policy: Some(TrafficPolicy {
+                tls: rule.tls,
+                port_level_settings: of_ports.collect(),
+                ..TrafficPolicy::default()
+            }),
+            ..DestinationRule::default()
+        };
+        output.push(crate::config(
+            &namespace,
+            &rule.name,
+            rule.oldest,
+            spec,
+            |meta| {
+                let parent = format!("BackendTLSPolicy/{}.{namespace}", rule.oldest.name);
+                crate::annotate(meta, PARENTS, parent);
+            },
+        ));
+    }
+}
+
+/// Lists the hosts of a target, each with the name of its rule.
+fn hosts(state: &MeshState, namespace: &str, target: &BackendTlsTarget) -> Vec<(String, String)> {
+    match (target.group.as_str(), target.kind.as_str()) {
+        ("", "Service") => {
+            let host = crate::service_host(state, &target.name, namespace);
+            vec![(host, format!("{}~{INFIX}", target.name))]
+        }
+        ("networking.istio.io", "ServiceEntry") => {
+            let key = NamespacedName::new(namespace, target.name.as_str());
+            let entry = state.objects.service_entries.get(&key);
+            let hosts = entry.map_or(&[][..], |entry| &entry.spec.hosts);
+            hosts
+                .iter()
+                .map(|host| {
+                    let dashed = host.replace('.', "-");
+                    (host.clone(), format!("{}~{dashed}~{INFIX}", target.name))
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn settings(policy: &Config<BackendTlsPolicy>) -> ClientTlsSettings {
+    let validation = &policy.spec.validation;
+    let names = validation.subject_alt_names.iter();
+    let names = names.filter_map(|name| name.hostname.clone().or_else(|| name.uri.clone()));
+    let credential = validation.ca_certificate_refs.first().map(|reference| {
+        let namespace = &policy.meta.namespace;
+        match reference.kind.as_str() {
+            "ConfigMap" => format!("configmap://{namespace}/{}", reference.name),
+            _ => format!("kubernetes-gateway://{namespace}/{}", reference.name),
+        }
+    });
+    ClientTlsSettings {
+        mode: ClientTlsMode::Simple,
+        sni: validation.hostname.clone(),
+        subject_alt_names: names.collect(),
+        credential_name: credential.unwrap_or_default(),
+        ..ClientTlsSettings::default()
+    }
+}
