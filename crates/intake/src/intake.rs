@@ -1,6 +1,6 @@
 //! Changes of objects in, one immutable state and a push request out.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
 
 use indexmap::{IndexMap, map::Entry};
 use model::{
@@ -39,6 +39,13 @@ pub enum Change {
     Mesh(Box<MeshConfig>),
     /// The networks.
     Networks(MeshNetworks),
+    /// The host name of a network gateway has these addresses.
+    Resolved {
+        /// The name.
+        name: Arc<str>,
+        /// Its addresses, sorted.
+        addresses: Vec<Arc<str>>,
+    },
 }
 
 /// Tables of objects and everything derived from them. Plain state: it does no I/O and reads no clock.
@@ -64,7 +71,7 @@ impl Intake {
         let mut store = Store::default();
         store.set_selectors(&mut state);
         let mut registry = Registry::new(&state);
-        registry.apply(&mut state, &[], true, &mut PushRequest::default());
+        registry.apply(&mut state, &[], true, true, &mut PushRequest::default());
         Self {
             state,
             store,
@@ -89,7 +96,7 @@ impl Intake {
             request = PushRequest::everything(Reason::Config, now);
         }
         let mut updates = Vec::new();
-        let mut mesh_changed = false;
+        let (mut mesh_changed, mut names_changed) = (false, false);
         for change in changes {
             match change {
                 Change::Apply(object) => {
@@ -103,6 +110,9 @@ impl Intake {
                         mesh_changed = true;
                         updates.extend(self.store.set_selectors(&mut self.state));
                     }
+                }
+                Change::Resolved { name, addresses } => {
+                    names_changed |= self.registry.set_addresses(name, addresses);
                 }
                 Change::Networks(networks) => {
                     if *self.state.networks != networks {
@@ -127,8 +137,14 @@ impl Intake {
                 }
             }
         }
-        self.registry
-            .apply(&mut self.state, &updates, mesh_changed, &mut request);
+        let gateways = mesh_changed || names_changed;
+        self.registry.apply(
+            &mut self.state,
+            &updates,
+            mesh_changed,
+            gateways,
+            &mut request,
+        );
         if !request.is_empty() {
             request.started = Some(now);
         }
@@ -138,6 +154,16 @@ impl Intake {
     /// The current state; cheap to clone, and immutable.
     pub fn state(&self) -> MeshState {
         self.state.clone()
+    }
+
+    /// Host names of network gateways whose addresses somebody has to find (see [`crate::resolve`]).
+    pub fn names_to_resolve(&self) -> BTreeSet<Arc<str>> {
+        if !self.state.features.resolve_hostname_gateways {
+            return BTreeSet::new();
+        }
+        let gateways = self.state.gateways.unresolved.iter();
+        let names = gateways.filter(|g| g.address.parse::<IpAddr>().is_err());
+        names.map(|g| g.address.clone()).collect()
     }
 
     /// Number of addresses that slices list for pods that are not known.

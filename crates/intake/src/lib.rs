@@ -11,6 +11,7 @@ mod intake;
 mod mesh;
 mod registry;
 mod report;
+pub mod resolve;
 mod store;
 mod validate;
 mod yaml;

@@ -145,6 +145,8 @@ pub(crate) struct Registry {
     /// Instances of each host, as far as they are published by address.
     addresses_of_host: FxHashMap<ServiceKey, BTreeSet<Arc<str>>>,
     legacy_addresses: LegacyAddresses,
+    /// Addresses of the host names of network gateways.
+    gateway_addresses: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Services whose addresses are those of nodes.
     node_port_services: BTreeSet<NamespacedName>,
     parked: BTreeMap<NamespacedName, Vec<Parked>>,
@@ -171,6 +173,7 @@ impl Registry {
             entries_of_host: FxHashMap::default(),
             addresses_of_host: FxHashMap::default(),
             legacy_addresses: LegacyAddresses::default(),
+            gateway_addresses: BTreeMap::new(),
             node_port_services: BTreeSet::new(),
             parked: BTreeMap::new(),
             derivations: Derivations::default(),
@@ -195,6 +198,7 @@ impl Registry {
             && self.entries_of_host.is_empty()
             && self.addresses_of_host.is_empty()
             && self.node_port_services.is_empty()
+            && self.gateway_addresses.is_empty()
             && self.parked.is_empty()
     }
 
@@ -208,18 +212,26 @@ impl Registry {
         self.derivations
     }
 
+    /// Takes over the addresses of a gateway's host name; tells whether they are news.
+    pub(crate) fn set_addresses(&mut self, name: Arc<str>, addresses: Vec<Arc<str>>) -> bool {
+        self.gateway_addresses
+            .insert(name, addresses.clone())
+            .is_none_or(|old| old != addresses)
+    }
+
     /// Brings the derived part of `state` up to date with its objects, of which `updates` have changed,
     /// and adds to `request` what that changed. `mesh_changed` says that the mesh configuration or
-    /// the networks may have changed, too.
+    /// the networks may have changed, too, `gateways_changed` that gateways have to be collected anew.
     pub(crate) fn apply(
         &mut self,
         state: &mut MeshState,
         updates: &[Update],
         mesh_changed: bool,
+        gateways_changed: bool,
         request: &mut PushRequest,
     ) {
         let mut dirty = Dirty {
-            gateways: mesh_changed,
+            gateways: gateways_changed,
             ..Dirty::default()
         };
         let settings_may_change = mesh_changed

@@ -1,6 +1,6 @@
 //! Gateways between networks (service-registry §16).
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use model::{
     Config, Labels, MeshState, NetworkGateway, NetworkGateways, Service,
@@ -42,8 +42,13 @@ fn registry_names(state: &MeshState) -> impl Iterator<Item = (&str, &str, u16)> 
         })
 }
 
-/// Collects the gateways of all sources.
-pub(super) fn gateways(state: &MeshState, settings: &Settings) -> NetworkGateways {
+/// Collects the gateways of all sources. `addresses` are those of host names; a gateway whose name has
+/// none yet is left out.
+pub(super) fn gateways(
+    state: &MeshState,
+    addresses: &BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    settings: &Settings,
+) -> NetworkGateways {
     let mut unresolved = Vec::new();
     from_mesh_networks(state, settings, &mut unresolved);
     for service in state.services.values().filter(|s| s.is_kubernetes()) {
@@ -55,11 +60,19 @@ pub(super) fn gateways(state: &MeshState, settings: &Settings) -> NetworkGateway
         }
     }
     NetworkGateways::sort(&mut unresolved);
-    let resolved = unresolved
-        .iter()
-        .filter(|g| g.address.parse::<IpAddr>().is_ok())
-        .cloned()
-        .collect();
+    let mut resolved = Vec::with_capacity(unresolved.len());
+    for gateway in &unresolved {
+        if gateway.address.parse::<IpAddr>().is_ok() {
+            resolved.push(gateway.clone());
+            continue;
+        }
+        let addresses = addresses.get(&gateway.address).into_iter().flatten();
+        resolved.extend(addresses.map(|address| NetworkGateway {
+            address: address.clone(),
+            ..gateway.clone()
+        }));
+    }
+    NetworkGateways::sort(&mut resolved);
     NetworkGateways {
         resolved,
         unresolved,

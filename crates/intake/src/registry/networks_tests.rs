@@ -1,5 +1,7 @@
 //! Networks of endpoints and gateways between them.
 
+use std::sync::Arc;
+
 use model::MeshState;
 
 use super::tests::{apply, endpoints, intake, now};
@@ -67,6 +69,47 @@ fn labelled_services_are_gateways() {
             "n2 Kubernetes lb.example 0/15008",
         ],
     );
+}
+
+#[test]
+fn host_names_are_resolved_by_somebody_else() {
+    let mut intake = intake(GATEWAY);
+    let names: Vec<String> = intake
+        .names_to_resolve()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(names, ["lb.example"]);
+    let resolved = |addresses: &[&str]| Change::Resolved {
+        name: "lb.example".into(),
+        addresses: addresses.iter().map(|a| Arc::from(*a)).collect(),
+    };
+    assert!(
+        intake
+            .apply([resolved(&["5.5.5.5", "5.5.5.6"])], now())
+            .forced
+    );
+    let both = [
+        "n2 Kubernetes 5.5.5.6 15443/0",
+        "n2 Kubernetes lb.example 15443/0",
+    ];
+    check(
+        &intake.state(),
+        &[
+            "n2 Kubernetes 5.5.5.5 15443/0",
+            "n2 Kubernetes 5.5.5.6 15443/0",
+        ],
+        &both,
+    );
+    assert!(
+        intake
+            .apply([resolved(&["5.5.5.5", "5.5.5.6"])], now())
+            .is_empty()
+    );
+    // Names that nobody uses are forgotten.
+    apply(&mut intake, &GATEWAY.replace("{hostname: lb.example}", ""));
+    apply(&mut intake, GATEWAY);
+    check(&intake.state(), &["n2 Kubernetes 5.5.5.6 15443/0"], &both);
 }
 
 #[test]
@@ -154,7 +197,7 @@ endpoints: [{addresses: [10.1.0.1], targetRef: {kind: Pod, name: p, namespace: a
             .map(|e| e.network.to_string())
             .collect()
     };
-    let mut set = |intake: &mut crate::Intake, text: &str| {
+    let set = |intake: &mut crate::Intake, text: &str| {
         let value = mesh_networks("networks", text, true).value.unwrap();
         intake.apply([Change::Networks(value)], now())
     };

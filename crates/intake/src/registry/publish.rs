@@ -232,8 +232,10 @@ impl Registry {
         }
     }
 
-    pub(super) fn derive_gateways(&self, state: &mut MeshState, request: &mut PushRequest) {
-        let gateways = networks::gateways(state, &self.settings);
+    pub(super) fn derive_gateways(&mut self, state: &mut MeshState, request: &mut PushRequest) {
+        let gateways = networks::gateways(state, &self.gateway_addresses, &self.settings);
+        self.gateway_addresses
+            .retain(|name, _| gateways.unresolved.iter().any(|g| g.address == *name));
         if *state.gateways != gateways {
             state.gateways = Arc::new(gateways);
             request.forced = true;
@@ -248,7 +250,7 @@ fn group(shards: Shards) -> Vec<Shards> {
     for shard in shards {
         match groups.last_mut() {
             Some(group) if group.first().is_some_and(|(key, ..)| *key == shard.0) => {
-                group.push(shard)
+                group.push(shard);
             }
             _ => groups.push(vec![shard]),
         }
