@@ -34,7 +34,7 @@ use crate::{
     cache::Cache,
     mtls::NamespacePolicies,
     patch::{self, ListenerPatches, Pass, PatchSet, Patcher},
-    security::PolicyFilters,
+    security::{PeerIdentity, PolicyFilters},
 };
 
 /// Listeners that are kept for classes that ask again. A mesh of 1 000 services and 10 classes has
@@ -67,7 +67,7 @@ impl Lds {
         if class.proxy.proxy_type != ProxyType::Sidecar || ctx.mesh().proxy_listen_port <= 0 {
             return ResourceSet::default();
         }
-        let parts = Parts::new(&ctx, PolicyFilters::resolve(snapshot, class));
+        let parts = Parts::new(&ctx);
         let patches = self.patcher.resolve(snapshot, class);
         let patched = |built: Arc<Resource>, pass| self.patched(patches.as_deref(), built, pass);
         let mut resources = Vec::new();
@@ -103,7 +103,8 @@ impl Lds {
         }
         for plan in inbound {
             let build = |parts: &Parts| inbound::build(&plan, parts);
-            let built = self.resource(&plan, &parts, &plan.sources, build);
+            let sources = plan.sources.union(&parts.policy_sources).cloned().collect();
+            let built = self.resource(&plan, &parts, &sources, build);
             resources.extend(patched(built, Pass::SidecarInbound));
         }
         if hbone::sends(&ctx) {
@@ -125,7 +126,7 @@ impl Lds {
     /// Returns the listeners of a gateway.
     fn of_gateway(&self, ctx: &Context<'_>) -> ResourceSet {
         let patches = self.patcher.resolve(ctx.snapshot, ctx.class);
-        let policies = PolicyFilters::resolve(ctx.snapshot, ctx.class);
+        let policies = PolicyFilters::resolve(ctx.snapshot, ctx.class, PeerIdentity::Connection);
         let parts = gateway::GatewayParts::new(ctx, policies);
         let mut resources = Vec::new();
         for plan in gateway::plan(ctx) {

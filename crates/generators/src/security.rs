@@ -6,10 +6,22 @@ pub(crate) mod jwt;
 mod policies;
 pub(crate) mod server_tls;
 
+use std::collections::BTreeSet;
+
 use envoy_types::pb::envoy::{
     config::listener::v3::Filter,
     extensions::filters::network::http_connection_manager::v3::HttpFilter,
 };
+use model::ConfigKey;
+
+/// Where RBAC finds who the peer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PeerIdentity {
+    /// In the certificate of the connection.
+    Connection,
+    /// In the filter state that the end of an HBONE tunnel left.
+    FilterState,
+}
 
 /// Filters that decide who may do what, in the order in which they stand.
 ///
@@ -27,4 +39,6 @@ pub(crate) struct PolicyFilters {
     pub tcp_custom: Vec<Filter>,
     /// RBAC of connections: AUDIT, DENY, ALLOW.
     pub tcp_rbac: Vec<Filter>,
+    /// The policies behind all of these.
+    pub sources: BTreeSet<ConfigKey>,
 }

@@ -51,10 +51,12 @@ const REDIS_TIMEOUT_SECONDS: i64 = 5;
 pub(crate) struct TcpParts {
     /// Exchange of peer metadata; inbound sides only.
     pub metadata_exchange: Option<Any>,
-    /// External authorization; inbound sides only.
+    /// External authorization.
     pub custom_policies: Vec<Filter>,
-    /// RBAC; inbound sides only.
+    /// RBAC.
     pub rbac: Vec<Filter>,
+    /// Which chains have the two.
+    pub policies_on: PolicedChains,
     /// Configs of the metrics filter, one for each provider.
     pub stats: Vec<Any>,
     /// Loggers of TCP proxies.
@@ -63,6 +65,17 @@ pub(crate) struct TcpParts {
     pub protocols: ProtocolFilters,
     /// How names of single services are resolved.
     pub dns: dynamic_dns::Lookup,
+}
+
+/// Which chains of a side are under the policies of the workload.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum PolicedChains {
+    /// All: the side is inbound.
+    #[default]
+    All,
+    /// Those to wildcard hosts that are resolved for each connection. Istio has the policies of the
+    /// workload, which are meant for inbound traffic, on these outbound chains too.
+    DynamicDns,
 }
 
 /// Which protocols have a filter of their own.
@@ -87,10 +100,19 @@ impl TcpParts {
     ) -> Vec<Filter> {
         let mut filters = Vec::with_capacity(4);
         filters.extend(self.metadata_exchange());
-        filters.extend_from_slice(&self.custom_policies);
+        let policed = match self.policies_on {
+            PolicedChains::All => true,
+            PolicedChains::DynamicDns => plan.dynamic_dns.is_some(),
+        };
+        let (custom, rbac): (&[Filter], &[Filter]) = if policed {
+            (&self.custom_policies, &self.rbac)
+        } else {
+            (&[], &[])
+        };
+        filters.extend_from_slice(custom);
         filters.extend(extensions.authn);
         filters.extend(extensions.authz);
-        filters.extend_from_slice(&self.rbac);
+        filters.extend_from_slice(rbac);
         filters.extend(extensions.stats);
         filters.extend(extensions.unspecified);
         filters.extend(self.stats());

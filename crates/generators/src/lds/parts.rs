@@ -1,26 +1,28 @@
 //! What the listeners of one class share, resolved and largely built once.
 
+use std::collections::BTreeSet;
+
 use envoy_json::encode::canonical_vec;
 use envoy_types::pb::envoy::config::{
     accesslog::v3::AccessLog, core::v3::TransportSocket, listener::v3::Filter,
     route::v3::VirtualHost,
 };
-use model::{Features, api, proxy::InterceptionMode};
+use model::{ConfigKey, Features, api, proxy::InterceptionMode};
 use prost::{Message, Name};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     context::Context,
-    dynamic_dns,
+    dynamic_dns, hbone,
     http_filters::{HttpFilterParts, dynamic_forward_proxy},
     http_manager::{ManagerParts, Side},
-    network_filters::{ProtocolFilters, TcpParts},
+    network_filters::{PolicedChains, ProtocolFilters, TcpParts},
     outbound::{TcpPlan, catch_all},
 };
 use crate::{
     capabilities::Capabilities,
     rds::{ClientView, catch_all_virtual_host},
-    security::{PolicyFilters, inbound_tls},
+    security::{PeerIdentity, PolicyFilters, inbound_tls},
     telemetry::{ListenerClass, Telemetry, metadata_exchange},
 };
 
@@ -33,6 +35,10 @@ pub(crate) struct Parts {
     pub outbound: SideParts,
     /// Chains of inbound listeners.
     pub inbound: SideParts,
+    /// The policies behind filters of inbound chains.
+    pub policy_sources: BTreeSet<ConfigKey>,
+    /// Chains behind the end of HBONE tunnels; `None` where there is none.
+    pub tunnelled: Option<SideParts>,
     /// Where outbound traffic to unknown destinations goes.
     pub catch_all: TcpPlan,
     /// Socket of mutual TLS for chains of HTTP.
@@ -86,16 +92,22 @@ pub(crate) struct Facts {
 
 impl Parts {
     /// Resolves the parts of a class.
-    pub(crate) fn new(ctx: &Context<'_>, policies: PolicyFilters) -> Self {
+    pub(crate) fn new(ctx: &Context<'_>) -> Self {
         let features = ctx.features();
         let facts = Facts::of(ctx);
         let capabilities = Capabilities::of(ctx.proxy());
         let exchanges = features.metadata_exchange && capabilities.metadata_exchange;
         let tls =
             |tcp| inbound_tls::mesh_socket(ctx.mesh(), features, ctx.proxy(), tcp && exchanges);
+        let policies = |peer| PolicyFilters::resolve(ctx.snapshot, ctx.class, peer);
+        let own = policies(PeerIdentity::Connection);
         let mut parts = Self {
-            outbound: SideParts::outbound(ctx, &facts, capabilities),
-            inbound: SideParts::inbound(ctx, policies, capabilities),
+            outbound: SideParts::outbound(ctx, &facts, &own, capabilities),
+            policy_sources: own.sources.clone(),
+            tunnelled: hbone::listens(ctx).then(|| {
+                SideParts::inbound(ctx, policies(PeerIdentity::FilterState), capabilities)
+            }),
+            inbound: SideParts::inbound(ctx, own, capabilities),
             facts,
             catch_all: catch_all(ctx),
             mesh_tls_http: tls(false),
@@ -115,6 +127,8 @@ impl Parts {
             facts,
             outbound,
             inbound,
+            policy_sources,
+            tunnelled,
             catch_all,
             mesh_tls_http,
             mesh_tls_tcp,
@@ -128,11 +142,13 @@ impl Parts {
         digest.value(&model::fingerprint::of_json(inbound_retry));
         digest.messages(dynamic_dns_routes);
         digest.messages([mesh_tls_http, mesh_tls_tcp]);
+        let sides = [outbound, inbound];
+        digest.value(&(policy_sources, tunnelled.is_some()));
         for SideParts {
             manager,
             tcp,
             listener_logs,
-        } in [outbound, inbound]
+        } in sides.into_iter().chain(tunnelled)
         {
             manager.fingerprint(&mut digest);
             tcp.fingerprint(&mut digest);
@@ -176,7 +192,12 @@ fn is_any_dynamic_dns(ctx: &Context<'_>) -> bool {
 }
 
 impl SideParts {
-    fn outbound(ctx: &Context<'_>, facts: &Facts, capabilities: Capabilities) -> Self {
+    fn outbound(
+        ctx: &Context<'_>,
+        facts: &Facts,
+        policies: &PolicyFilters,
+        capabilities: Capabilities,
+    ) -> Self {
         let features = ctx.features();
         let class = ListenerClass::SidecarOutbound;
         let telemetry = Telemetry::resolve(ctx.snapshot, ctx.class, class);
@@ -197,7 +218,12 @@ impl SideParts {
         };
         Self {
             manager: ManagerParts::new(ctx, Side::Outbound, &telemetry, filters),
-            tcp: TcpParts::of(ctx, &telemetry),
+            tcp: TcpParts {
+                custom_policies: policies.tcp_custom.clone(),
+                rbac: policies.tcp_rbac.clone(),
+                policies_on: PolicedChains::DynamicDns,
+                ..TcpParts::of(ctx, &telemetry)
+            },
             listener_logs: telemetry.listener_logs,
         }
     }
@@ -253,6 +279,7 @@ impl HttpFilterParts {
                     http_rbac,
                     tcp_custom,
                     tcp_rbac,
+                    sources,
                 },
             alpn,
             stats,
@@ -261,6 +288,7 @@ impl HttpFilterParts {
             dns,
             suppress_envoy_headers,
         } = self;
+        digest.value(sources);
         digest.value(&(alpn, sessions, suppress_envoy_headers, dns));
         digest.value(&(
             metadata_exchange,
@@ -299,12 +327,13 @@ impl TcpParts {
             metadata_exchange,
             custom_policies,
             rbac,
+            policies_on,
             stats,
             logs,
             protocols,
             dns,
         } = self;
-        digest.value(&(metadata_exchange, stats, protocols, dns));
+        digest.value(&(metadata_exchange, policies_on, stats, protocols, dns));
         digest.messages(custom_policies);
         digest.messages(rbac);
         digest.messages(logs);

@@ -1,17 +1,18 @@
 //! The policies of a workload as filters: resolved once for each class.
 
-use model::api::security::JwtRule;
+use model::{ConfigKey, Kind, Meta, api::security::JwtRule};
 use pushctx::{ProxyClass, PushContext};
 
 use super::{
-    PolicyFilters,
+    PeerIdentity, PolicyFilters,
     authz::{self, AuthzInputs},
     jwt,
 };
 
 impl PolicyFilters {
-    /// Resolves the filters of a class (security-policy §5, §7).
-    pub(crate) fn resolve(context: &PushContext, class: &ProxyClass) -> Self {
+    /// Resolves the filters of a class (security-policy §5, §7). External authorization knows the peer
+    /// of the connection, whatever `peer` says.
+    pub(crate) fn resolve(context: &PushContext, class: &ProxyClass, peer: PeerIdentity) -> Self {
         let workload = class.workload();
         let found = context.authorization_policies(&workload);
         let inputs = AuthzInputs {
@@ -19,12 +20,20 @@ impl PolicyFilters {
             trust_domains: trust_domains(context),
             providers: authz::providers(context),
             several_providers: context.features().multiple_custom_authz_providers,
-            filter_state: false,
+            filter_state: peer == PeerIdentity::FilterState,
         };
+        let tokens = context.request_authentications(&workload);
+        let authorized = inputs
+            .policies
+            .iter()
+            .map(|p| key(Kind::AuthorizationPolicy, &p.meta));
+        let authenticated = tokens
+            .iter()
+            .map(|p| key(Kind::RequestAuthentication, &p.meta));
+        let sources = authorized.chain(authenticated).collect();
         let http = authz::http(&inputs);
         let tcp = authz::tcp(&inputs);
-        let rules: Vec<JwtRule> = context
-            .request_authentications(&workload)
+        let rules: Vec<JwtRule> = tokens
             .iter()
             .flat_map(|policy| policy.spec.jwt_rules.iter().cloned())
             .collect();
@@ -34,8 +43,13 @@ impl PolicyFilters {
             http_rbac: http.rbac,
             tcp_custom: tcp.custom,
             tcp_rbac: tcp.rbac,
+            sources,
         }
     }
+}
+
+fn key(kind: Kind, meta: &Meta) -> ConfigKey {
+    ConfigKey::new(kind, meta.namespace.clone(), meta.name.clone())
 }
 
 /// The mesh's trust domain and its aliases, in the order in which principals are expanded.

@@ -32,7 +32,7 @@ use crate::{
         http_manager::{ManagerSpec, Routes},
         listener_filters::{Inspection, original_dst, original_src},
         outbound::{TcpDestination, TcpPlan, config_metadata, exact_balance},
-        parts::Parts,
+        parts::{Parts, SideParts},
         stat_name,
     },
     names,
@@ -44,9 +44,13 @@ pub(crate) const NAME: &str = "virtualInbound";
 
 /// Builds an inbound listener from its plan.
 pub(crate) fn build(plan: &InboundPlan, parts: &Parts) -> Listener {
+    let side = match &plan.placement {
+        Placement::Internal { .. } => parts.tunnelled.as_ref().unwrap_or(&parts.inbound),
+        Placement::Virtual { .. } | Placement::Bound { .. } => &parts.inbound,
+    };
     let mut chains = Vec::new();
     for port in &plan.ports {
-        chains.extend(port_chains(port, parts));
+        chains.extend(port_chains(port, side, parts));
     }
     let facts = &parts.facts;
     let mut listener = Listener {
@@ -133,23 +137,17 @@ fn black_hole(port: u16, parts: &Parts) -> FilterChain {
     }
 }
 
-fn port_chains(port: &PortPlan, parts: &Parts) -> Vec<FilterChain> {
+fn port_chains(port: &PortPlan, side: &SideParts, parts: &Parts) -> Vec<FilterChain> {
     chains::options(port.protocol, port.mode, port.custom_tls.is_some())
         .into_iter()
         .map(|option| {
             let mut filters = Vec::new();
             if option.http {
-                filters.extend(
-                    parts
-                        .inbound
-                        .tcp
-                        .metadata_exchange()
-                        .filter(|_| !port.hbone),
-                );
-                filters.push(parts.inbound.manager.build(manager(port, parts)));
+                filters.extend(side.tcp.metadata_exchange().filter(|_| !port.hbone));
+                filters.push(side.manager.build(manager(port, parts)));
             } else {
                 let plan = tcp_plan(port, parts);
-                filters.extend(parts.inbound.tcp.chain(&plan, Phases::default(), 0));
+                filters.extend(side.tcp.chain(&plan, Phases::default(), 0));
             }
             FilterChain {
                 name: chain_name(port, option.http),
