@@ -162,10 +162,9 @@ fn chains(listener: &Value) -> Vec<String> {
             .expect("filters");
         let config = &last["typedConfig"];
         match config["rds"]["routeConfigName"].as_str() {
-            Some(routes) => text.extend(["rds ", routes]),
-            None => text.push_str(config["cluster"].as_str().unwrap_or("weighted")),
+            Some(routes) => text + "rds " + routes,
+            None => text + config["cluster"].as_str().unwrap_or("weighted"),
         }
-        text
     };
     let list = listener["filterChains"]
         .as_array()

@@ -19,7 +19,7 @@ use model::{
     proxy::Proxy,
 };
 
-use super::inbound_tls::{Secrets, certificate_name, file_credential, mesh_parameters, root_name};
+use super::inbound_tls::{Secrets, certificate_name, file_credential, root_name};
 use crate::{
     capabilities::Capabilities,
     convert,
@@ -216,15 +216,27 @@ fn combined(default: CertificateValidationContext, root: SdsSecretConfig) -> Val
     ValidationContextType::CombinedValidationContext(combined)
 }
 
+/// The parameters of a context; `None` leaves them to the proxy, as mutual TLS of the mesh does at
+/// gateways.
 fn parameters(
     settings: &api::gateway::ServerTlsSettings,
     side: ServerSide<'_>,
 ) -> Option<TlsParameters> {
-    if settings.mode == ServerTlsMode::IstioMutual {
-        return Some(mesh_parameters(side.mesh, side.features));
-    }
+    let mut parameters = if settings.mode == ServerTlsMode::IstioMutual {
+        TlsParameters::default()
+    } else {
+        stated_parameters(settings, side.mesh)
+    };
+    Compliance::parse(&side.features.compliance_policy).restrict(&mut parameters);
+    (parameters != TlsParameters::default()).then_some(parameters)
+}
+
+fn stated_parameters(
+    settings: &api::gateway::ServerTlsSettings,
+    mesh: &api::MeshConfig,
+) -> TlsParameters {
     let mut parameters = TlsParameters::default();
-    if let Some(defaults) = &side.mesh.tls_defaults {
+    if let Some(defaults) = &mesh.tls_defaults {
         parameters.tls_minimum_protocol_version = match defaults.min_protocol_version {
             MeshTlsProtocol::TlsAuto => TlsProtocol::TlsAuto,
             MeshTlsProtocol::TlsV12 => TlsProtocol::TlSv12,
@@ -247,8 +259,7 @@ fn parameters(
     if !settings.ecdh_curves.is_empty() {
         parameters.ecdh_curves.clone_from(&settings.ecdh_curves);
     }
-    Compliance::parse(&side.features.compliance_policy).restrict(&mut parameters);
-    (parameters != TlsParameters::default()).then_some(parameters)
+    parameters
 }
 
 /// Drops unknown cipher suites and repetitions.
