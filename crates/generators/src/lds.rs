@@ -17,7 +17,7 @@ mod inbound;
 pub(crate) mod listener_filters;
 pub(crate) mod network_filters;
 mod outbound;
-mod parts;
+pub(crate) mod parts;
 mod stat_name;
 mod virtual_outbound;
 

@@ -37,9 +37,7 @@ pub use class::{ClassKey, ProxyClass};
 pub use context::PushContext;
 pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};
 pub use gateway::{CredentialReference, GatewayServer, MergedGateway, MergedServers, ServerPort};
-pub use policy::{
-    AuthorizationPolicies, ExtensionPhase, ExtensionQuery, FilterChainKind, TrafficSide,
-};
+pub use policy::{AuthorizationPolicies, ExtensionQuery, FilterChainKind, TrafficSide};
 pub use publish::{Publisher, Reader};
 pub use scope::{EgressListener, ScopeOrigin, SidecarScope};
 pub use service::ServiceIndex;

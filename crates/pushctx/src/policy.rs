@@ -18,7 +18,7 @@ use crate::{
     attach::{ByNamespace, is_namespace_wide},
 };
 
-pub use extension::{ExtensionPhase, ExtensionQuery, FilterChainKind, TrafficSide};
+pub use extension::{ExtensionQuery, FilterChainKind, TrafficSide};
 
 /// Policies by namespace.
 #[derive(Clone, Default, Debug)]

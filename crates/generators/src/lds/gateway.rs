@@ -10,6 +10,7 @@ pub(crate) use plan::plan;
 
 use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
 use model::api::mesh::ConnectionProfile;
+use pushctx::TrafficSide;
 
 use super::{
     context::Context,
@@ -21,6 +22,7 @@ use super::{
 use crate::{
     capabilities::Capabilities,
     convert,
+    extensions::Extensions,
     security::PolicyFilters,
     telemetry::{ListenerClass, Telemetry, metadata_exchange},
 };
@@ -56,11 +58,12 @@ impl GatewayParts {
         let features = ctx.features();
         let capabilities = Capabilities::of(ctx.proxy());
         let telemetry = Telemetry::resolve(ctx.snapshot, ctx.class, ListenerClass::Gateway);
+        let extensions = Extensions::resolve(ctx.snapshot, ctx.class, TrafficSide::Client);
         let in_mesh = metadata_exchange::is_in_mesh_only(ctx.proxy_config());
         let tcp = TcpParts {
             custom_policies: policies.tcp_custom.clone(),
             rbac: policies.tcp_rbac.clone(),
-            ..TcpParts::of(ctx, &telemetry)
+            ..TcpParts::of(ctx, &telemetry, extensions.clone())
         };
         let mutual_tcp = TcpParts {
             metadata_exchange: (features.metadata_exchange && capabilities.metadata_exchange)
@@ -72,7 +75,7 @@ impl GatewayParts {
                 .then(|| metadata_exchange::http_client(features, in_mesh)),
             alpn: features.alpn_filter && capabilities.alpn,
             sessions: features.persistent_session,
-            ..HttpFilterParts::of(ctx, &telemetry, policies)
+            ..HttpFilterParts::of(ctx, &telemetry, extensions, policies)
         };
         let config = ctx.proxy_config();
         let settings = config

@@ -36,7 +36,7 @@ use envoy_types::pb::{
 use super::dynamic_dns;
 use crate::{
     convert,
-    extensions::Phases,
+    extensions::Extensions,
     security::PolicyFilters,
     telemetry::{metadata_exchange, stats},
 };
@@ -54,6 +54,8 @@ pub(crate) struct HttpFilterParts {
     pub alpn: bool,
     /// Configs of the metrics filter, one for each provider.
     pub stats: Vec<Any>,
+    /// Filters that users add.
+    pub extensions: Extensions,
     /// Persistent sessions may be asked for by routes.
     pub sessions: bool,
     /// Destinations are resolved for each request, in the whole mesh.
@@ -75,8 +77,8 @@ pub(crate) struct HttpChain {
     pub is_proxy: bool,
     /// The connection comes out of an HBONE tunnel, which told the peer already.
     pub hbone: bool,
-    /// Extensions by phase.
-    pub extensions: Phases<HttpFilter>,
+    /// The port that extensions compare with theirs.
+    pub extension_port: u16,
 }
 
 impl HttpFilterParts {
@@ -91,13 +93,14 @@ impl HttpFilterParts {
         if let Some(config) = exchange.as_ref().filter(|_| !chain.hbone) {
             filters.push(filter(metadata_exchange::NAME, config.clone()));
         }
+        let extensions = self.extensions.http(chain.extension_port);
         filters.extend_from_slice(&self.policies.http_custom);
-        filters.extend_from_slice(&chain.extensions.authn);
+        filters.extend(extensions.authn);
         filters.extend(self.policies.jwt.clone());
-        filters.extend_from_slice(&chain.extensions.authz);
+        filters.extend(extensions.authz);
         filters.extend_from_slice(&self.policies.http_rbac);
-        filters.extend_from_slice(&chain.extensions.stats);
-        filters.extend_from_slice(&chain.extensions.unspecified);
+        filters.extend(extensions.stats);
+        filters.extend(extensions.unspecified);
         if chain.grpc_web {
             filters.push(filter("envoy.filters.http.grpc_web", any(&GrpcWeb {})));
         }
@@ -188,6 +191,8 @@ fn alpn() -> AlpnConfig {
 
 #[cfg(test)]
 mod tests {
+    use model::api::extensions::PluginPhase;
+
     use super::*;
 
     #[track_caller]
@@ -196,9 +201,13 @@ mod tests {
         let names: Vec<&str> = filters
             .iter()
             .map(|f| {
-                f.name
-                    .strip_prefix("envoy.filters.http.")
-                    .unwrap_or(&f.name)
+                [
+                    "envoy.filters.http.",
+                    "extensions.istio.io/trafficextension/x.",
+                ]
+                .iter()
+                .find_map(|prefix| f.name.strip_prefix(prefix))
+                .unwrap_or(&f.name)
             })
             .collect();
         assert_eq!(names, expected);
@@ -218,6 +227,12 @@ mod tests {
             },
             alpn: true,
             stats: vec![Any::default(), Any::default()],
+            extensions: Extensions::of_scripts([
+                ("d", PluginPhase::Unspecified),
+                ("c", PluginPhase::Stats),
+                ("b", PluginPhase::Authz),
+                ("a", PluginPhase::Authn),
+            ]),
             sessions: true,
             dynamic_dns: any,
             ..HttpFilterParts::default()
@@ -225,12 +240,6 @@ mod tests {
         let chain = HttpChain {
             grpc_web: true,
             dynamic_dns: Some("*.com".into()),
-            extensions: Phases {
-                authn: vec![named("a")],
-                authz: vec![named("b")],
-                stats: vec![named("c")],
-                unspecified: vec![named("d")],
-            },
             ..HttpChain::default()
         };
         check(

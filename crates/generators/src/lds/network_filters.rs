@@ -39,7 +39,7 @@ use super::{
 };
 use crate::{
     convert,
-    extensions::Phases,
+    extensions::Extensions,
     telemetry::{metadata_exchange, stats},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct TcpParts {
     pub policies_on: PolicedChains,
     /// Configs of the metrics filter, one for each provider.
     pub stats: Vec<Any>,
+    /// Filters that users add.
+    pub extensions: Extensions,
     /// Loggers of TCP proxies.
     pub logs: Vec<AccessLog>,
     /// Which protocols have a filter of their own.
@@ -90,14 +92,10 @@ pub(crate) struct ProtocolFilters {
 }
 
 impl TcpParts {
-    /// Builds the filters of a chain. `port` is the listener's, for names that are resolved by server
-    /// name.
-    pub(crate) fn chain(
-        &self,
-        plan: &TcpPlan,
-        extensions: Phases<Filter>,
-        port: u16,
-    ) -> Vec<Filter> {
+    /// Builds the filters of a chain. `port` is the one that extensions compare with theirs, and the
+    /// listener's for names that are resolved by server name.
+    pub(crate) fn chain(&self, plan: &TcpPlan, port: u16) -> Vec<Filter> {
+        let extensions = self.extensions.network(port);
         let mut filters = Vec::with_capacity(4);
         filters.extend(self.metadata_exchange());
         let policed = match self.policies_on {

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::{
 };
 use model::{ConfigKey, Features, api, proxy::InterceptionMode};
 use prost::{Message, Name};
+use pushctx::TrafficSide;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     capabilities::Capabilities,
+    extensions::Extensions,
     rds::{ClientView, catch_all_virtual_host},
     security::{PeerIdentity, PolicyFilters, inbound_tls},
     telemetry::{ListenerClass, Telemetry, metadata_exchange},
@@ -201,6 +203,7 @@ impl SideParts {
         let features = ctx.features();
         let class = ListenerClass::SidecarOutbound;
         let telemetry = Telemetry::resolve(ctx.snapshot, ctx.class, class);
+        let extensions = Extensions::resolve(ctx.snapshot, ctx.class, TrafficSide::Client);
         let dns = dynamic_dns::Lookup::of(ctx.proxy(), features);
         let exchanges = features.metadata_exchange && capabilities.peer_metadata;
         let in_mesh = metadata_exchange::is_in_mesh_only(ctx.proxy_config());
@@ -214,7 +217,12 @@ impl SideParts {
             dynamic_dns: facts
                 .any_dynamic_dns
                 .then(|| dynamic_forward_proxy(dns.mesh_cache(ctx.proxy(), features))),
-            ..HttpFilterParts::of(ctx, &telemetry, PolicyFilters::default())
+            ..HttpFilterParts::of(
+                ctx,
+                &telemetry,
+                extensions.clone(),
+                PolicyFilters::default(),
+            )
         };
         Self {
             manager: ManagerParts::new(ctx, Side::Outbound, &telemetry, filters),
@@ -222,7 +230,7 @@ impl SideParts {
                 custom_policies: policies.tcp_custom.clone(),
                 rbac: policies.tcp_rbac.clone(),
                 policies_on: PolicedChains::DynamicDns,
-                ..TcpParts::of(ctx, &telemetry)
+                ..TcpParts::of(ctx, &telemetry, extensions)
             },
             listener_logs: telemetry.listener_logs,
         }
@@ -232,17 +240,18 @@ impl SideParts {
         let features = ctx.features();
         let class = ListenerClass::SidecarInbound;
         let telemetry = Telemetry::resolve(ctx.snapshot, ctx.class, class);
+        let extensions = Extensions::resolve(ctx.snapshot, ctx.class, TrafficSide::Server);
         let tcp = TcpParts {
             metadata_exchange: (features.metadata_exchange && capabilities.metadata_exchange)
                 .then(|| metadata_exchange::tcp(features)),
             custom_policies: policies.tcp_custom.clone(),
             rbac: policies.tcp_rbac.clone(),
-            ..TcpParts::of(ctx, &telemetry)
+            ..TcpParts::of(ctx, &telemetry, extensions.clone())
         };
         let filters = HttpFilterParts {
             metadata_exchange: (features.metadata_exchange && capabilities.peer_metadata)
                 .then(|| metadata_exchange::http_server(features)),
-            ..HttpFilterParts::of(ctx, &telemetry, policies)
+            ..HttpFilterParts::of(ctx, &telemetry, extensions, policies)
         };
         Self {
             manager: ManagerParts::new(ctx, Side::Inbound, &telemetry, filters),
@@ -254,10 +263,16 @@ impl SideParts {
 
 impl HttpFilterParts {
     /// What all sides have.
-    pub(crate) fn of(ctx: &Context<'_>, telemetry: &Telemetry, policies: PolicyFilters) -> Self {
+    pub(crate) fn of(
+        ctx: &Context<'_>,
+        telemetry: &Telemetry,
+        extensions: Extensions,
+        policies: PolicyFilters,
+    ) -> Self {
         let headers = ctx.proxy_config().proxy_headers.as_ref();
         Self {
             policies,
+            extensions,
             stats: telemetry.stats.clone(),
             dns: dynamic_dns::Lookup::of(ctx.proxy(), ctx.features()),
             suppress_envoy_headers: headers
@@ -283,6 +298,7 @@ impl HttpFilterParts {
                 },
             alpn,
             stats,
+            extensions,
             sessions,
             dynamic_dns,
             dns,
@@ -296,6 +312,7 @@ impl HttpFilterParts {
             stats,
             dynamic_dns,
         ));
+        extensions.fingerprint(digest);
         digest.messages(http_custom);
         digest.messages(jwt);
         digest.messages(http_rbac);
@@ -306,9 +323,10 @@ impl HttpFilterParts {
 
 impl TcpParts {
     /// What all sides have.
-    pub(crate) fn of(ctx: &Context<'_>, telemetry: &Telemetry) -> Self {
+    pub(crate) fn of(ctx: &Context<'_>, telemetry: &Telemetry, extensions: Extensions) -> Self {
         let features = ctx.features();
         Self {
+            extensions,
             stats: telemetry.stats.clone(),
             logs: telemetry.tcp_logs.clone(),
             protocols: ProtocolFilters {
@@ -329,11 +347,13 @@ impl TcpParts {
             rbac,
             policies_on,
             stats,
+            extensions,
             logs,
             protocols,
             dns,
         } = self;
         digest.value(&(metadata_exchange, policies_on, stats, protocols, dns));
+        extensions.fingerprint(digest);
         digest.messages(custom_policies);
         digest.messages(rbac);
         digest.messages(logs);

@@ -14,7 +14,7 @@ message! {
         target_refs: Vec<PolicyTargetReference>,
         /// Place in the filter chain.
         phase: PluginPhase,
-        /// Larger runs earlier within a phase; unset means zero.
+        /// Larger runs earlier within a phase; unset means last.
         priority: Option<i32>,
         /// Traffic it applies to; empty means all.
         r#match: Vec<TrafficSelector>,
@@ -78,7 +78,7 @@ message! {
         plugin_name: String,
         /// Place in the filter chain.
         phase: WasmPluginPhase,
-        /// Larger runs earlier within a phase; unset means zero.
+        /// Larger runs earlier within a phase; unset means last.
         priority: Option<i32>,
         /// What happens when it cannot run.
         fail_strategy: FailStrategy,

@@ -51,63 +51,62 @@ pub struct ExtensionQuery {
     pub chain: FilterChainKind,
 }
 
-/// Where in a chain an extension goes.
-pub type ExtensionPhase = PluginPhase;
-
 impl PushContext {
-    /// Lists the extensions attached to a workload: those of its namespace, the root's, those of its
-    /// services'; by creation within a namespace.
+    /// Lists the extensions attached to a workload, the highest priority first; of equal ones first
+    /// those of its namespace, then the root's, then those of its services', each by creation
+    /// (telemetry-extensions §14).
     pub fn traffic_extensions(
         &self,
         workload: &Workload<'_>,
     ) -> Vec<Arc<Config<TrafficExtension>>> {
-        self.policies
+        let mut extensions: Vec<_> = self
+            .policies
             .extension
             .of_all(namespaces(workload, self.root_namespace()))
             .filter(|e| workload.is_target_of(&e.meta, &e.spec, self.state()))
             .cloned()
-            .collect()
-    }
-
-    /// Lists the extensions of one phase of a filter chain, the highest priority first.
-    pub fn extensions_of_chain(
-        &self,
-        workload: &Workload<'_>,
-        query: ExtensionQuery,
-        phase: ExtensionPhase,
-    ) -> Vec<Arc<Config<TrafficExtension>>> {
-        let mut extensions: Vec<_> = self
-            .traffic_extensions(workload)
-            .into_iter()
-            .filter(|e| e.spec.phase == phase && fits(&e.spec, query))
             .collect();
         extensions.sort_by_key(|e| Reverse(e.spec.priority.map_or(i64::MIN, i64::from)));
         extensions
     }
+
+    /// Lists the extensions whose resources a workload may ask for: those of its namespace, the
+    /// root's and its services', whatever their selectors (telemetry-extensions §16).
+    pub fn traffic_extensions_of<'a>(
+        &'a self,
+        workload: &Workload<'a>,
+    ) -> impl Iterator<Item = &'a Arc<Config<TrafficExtension>>> {
+        self.policies
+            .extension
+            .of_all(namespaces(workload, self.root_namespace()))
+    }
 }
 
-fn fits(extension: &TrafficExtension, query: ExtensionQuery) -> bool {
-    let is_network = extension
-        .wasm
-        .as_ref()
-        .is_some_and(|w| w.r#type == PluginType::Network);
-    let chain_fits = match query.chain {
-        FilterChainKind::Http => !is_network,
-        FilterChainKind::Network => is_network,
-    };
-    let side_fits = |mode: SelectorMode| match mode {
-        SelectorMode::Undefined | SelectorMode::ClientAndServer => true,
-        SelectorMode::Client => query.side == TrafficSide::Client,
-        SelectorMode::Server => query.side == TrafficSide::Server,
-    };
-    let matches = &extension.r#match;
-    chain_fits
-        && (matches.is_empty()
-            || matches.iter().any(|m| {
-                let ports = &m.ports;
-                let port_fits = ports.iter().any(|p| p.number == u32::from(query.port));
-                side_fits(m.mode) && (ports.is_empty() || port_fits)
-            }))
+impl ExtensionQuery {
+    /// Tells whether an extension takes part in the chain.
+    pub fn selects(self, extension: &TrafficExtension) -> bool {
+        let is_network = extension
+            .wasm
+            .as_ref()
+            .is_some_and(|w| w.r#type == PluginType::Network);
+        let chain_fits = match self.chain {
+            FilterChainKind::Http => !is_network,
+            FilterChainKind::Network => is_network,
+        };
+        let side_fits = |mode: SelectorMode| match mode {
+            SelectorMode::Undefined | SelectorMode::ClientAndServer => true,
+            SelectorMode::Client => self.side == TrafficSide::Client,
+            SelectorMode::Server => self.side == TrafficSide::Server,
+        };
+        let matches = &extension.r#match;
+        chain_fits
+            && (matches.is_empty()
+                || matches.iter().any(|m| {
+                    let ports = &m.ports;
+                    let port_fits = ports.iter().any(|p| p.number == u32::from(self.port));
+                    side_fits(m.mode) && (ports.is_empty() || port_fits)
+                }))
+    }
 }
 
 /// Brings the index of valid extensions, Wasm plugins among them, from `old` to `new`.

@@ -1,6 +1,6 @@
 use model::{Labels, NamespacedName};
 
-use super::{ExtensionPhase, ExtensionQuery, FilterChainKind, TrafficSide};
+use super::{ExtensionQuery, FilterChainKind, TrafficSide};
 use crate::{PushContext, Workload, testing::snapshot};
 
 fn object(kind: &str, name: &str, namespace: &str, created: u32, spec: &str) -> String {
@@ -204,7 +204,8 @@ fn extensions_of_a_chain_go_by_priority() {
         port: 80,
         chain: FilterChainKind::Http,
     };
-    let found = context.extensions_of_chain(&workload, query, ExtensionPhase::Authn);
+    let attached = context.traffic_extensions(&workload);
+    let found: Vec<_> = attached.iter().filter(|e| query.selects(&e.spec)).collect();
     let plugin = |name: &str| format!("{name}~istio-translated-wasmplugin");
     let expected = [
         plugin("istio-system/high"),
@@ -218,6 +219,6 @@ fn extensions_of_a_chain_go_by_priority() {
         "kubernetes://a/s"
     );
     query.chain = FilterChainKind::Network;
-    let found = context.extensions_of_chain(&workload, query, ExtensionPhase::Authn);
+    let found: Vec<_> = attached.iter().filter(|e| query.selects(&e.spec)).collect();
     assert_eq!(names(found.iter().map(|e| &e.meta)), [plugin("a/network")]);
 }

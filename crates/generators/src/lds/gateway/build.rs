@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     convert,
-    extensions::Phases,
     lds::{
         address::{additional_addresses, address},
         http_filters::HttpChain,
@@ -39,6 +38,9 @@ pub(crate) fn build(plan: &GatewayPlan, parts: &GatewayParts) -> Listener {
         .binds
         .split_first()
         .map_or(("", &[][..]), |(first, rest)| (&**first, rest));
+    // The first chain of HTTP alone takes the network filters of extensions (telemetry-extensions §15).
+    let is_http = |chain: &GatewayChain| matches!(chain.content, GatewayContent::Http { .. });
+    let takes_network = plan.chains.iter().position(is_http).filter(|_| !plan.quic);
     let mut listener = Listener {
         name: plan.name.clone(),
         address: Some(address(first, plan.port)),
@@ -52,7 +54,8 @@ pub(crate) fn build(plan: &GatewayPlan, parts: &GatewayParts) -> Listener {
         filter_chains: plan
             .chains
             .iter()
-            .map(|chain| build_chain(chain, plan, parts))
+            .enumerate()
+            .map(|(nth, chain)| build_chain(chain, plan, parts, takes_network == Some(nth)))
             .collect(),
         ..Listener::default()
     };
@@ -66,8 +69,7 @@ pub(crate) fn build(plan: &GatewayPlan, parts: &GatewayParts) -> Listener {
     if parts.proxy_protocol {
         listener.listener_filters.push(proxy_protocol());
     }
-    let looks_at_tls =
-        |chain: &GatewayChain| !chain.server_names.is_empty() || chain.offers_protocols;
+    let looks_at_tls = |chain: &GatewayChain| !chain.server_names.is_empty() || chain.reads_tls;
     if plan.chains.iter().any(looks_at_tls) {
         listener.listener_filters.push(tls_inspector(None));
     }
@@ -104,7 +106,12 @@ fn over_udp(listener: &mut Listener) {
     });
 }
 
-fn build_chain(chain: &GatewayChain, plan: &GatewayPlan, parts: &GatewayParts) -> FilterChain {
+fn build_chain(
+    chain: &GatewayChain,
+    plan: &GatewayPlan,
+    parts: &GatewayParts,
+    takes_network: bool,
+) -> FilterChain {
     let filters = match &chain.content {
         GatewayContent::Http {
             route_name,
@@ -116,24 +123,35 @@ fn build_chain(chain: &GatewayChain, plan: &GatewayPlan, parts: &GatewayParts) -
             } else {
                 stat_prefix.clone()
             };
-            vec![parts.manager.build(ManagerSpec {
+            let mut filters = if takes_network {
+                parts.tcp.extensions.network(plan.port).in_order()
+            } else {
+                Vec::new()
+            };
+            filters.push(parts.manager.build(ManagerSpec {
                 stat_prefix,
                 routes: Routes::Named(route_name.clone()),
                 chain: HttpChain {
                     grpc_web: *grpc_web,
+                    extension_port: plan.port,
                     ..HttpChain::default()
                 },
                 http2: false,
                 quic: plan.quic,
-            })]
+            }));
+            filters
         }
-        GatewayContent::Tcp { plan: tcp, mutual } => {
+        GatewayContent::Tcp {
+            port,
+            plan: tcp,
+            mutual,
+        } => {
             let filters = if *mutual {
                 &parts.mutual_tcp
             } else {
                 &parts.tcp
             };
-            filters.chain(tcp, Phases::default(), plan.port)
+            filters.chain(tcp, *port)
         }
         GatewayContent::Mesh(tcp) => parts.tcp.catch_all(tcp),
     };

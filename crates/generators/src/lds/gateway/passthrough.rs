@@ -55,12 +55,10 @@ pub(super) fn of_rules(
                 }
                 used.extend(keys);
                 if let Some(plan) = routed(ctx, &rule.route, port, &vs) {
-                    chains.push(tcp_chain(
-                        server_names(&matched.sni_hosts),
-                        plan,
-                        false,
-                        None,
-                    ));
+                    let names = server_names(&matched.sni_hosts);
+                    let mut chain = tcp_chain(names, port.number, plan, false, None);
+                    chain.reads_tls = true;
+                    chains.push(chain);
                 }
             }
         }
@@ -100,7 +98,7 @@ pub(super) fn of_services(ctx: &Context<'_>, server: &GatewayServer) -> Vec<Gate
                     protocols: MESH_PROTOCOLS.to_vec(),
                     content: GatewayContent::Mesh(plan),
                     tls: None,
-                    offers_protocols: false,
+                    reads_tls: false,
                 });
             }
         }

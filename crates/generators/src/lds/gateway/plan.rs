@@ -47,8 +47,8 @@ pub(crate) struct GatewayChain {
     pub content: GatewayContent,
     /// Packed TLS context, when it terminates TLS.
     pub tls: Option<Any>,
-    /// The TLS context offers protocols, so that the connection's first bytes are looked at.
-    pub offers_protocols: bool,
+    /// What TLS says decides: the first bytes of connections are looked at.
+    pub reads_tls: bool,
 }
 
 /// What a chain does.
@@ -65,6 +65,8 @@ pub(crate) enum GatewayContent {
     },
     /// Forwards bytes, after policies.
     Tcp {
+        /// The port as the server's author wrote it.
+        port: u16,
         /// Where to.
         plan: TcpPlan,
         /// Both sides are of the mesh.
@@ -106,7 +108,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn add(&mut self, port: &ServerPort, servers: &MergedServers, quic: bool) {
         let unprivileged = self.ctx.metadata().unprivileged_pod;
-        if port.number < 1024 && unprivileged && !is_unix(&port.bind) {
+        if port.number < 1024 && unprivileged {
             return;
         }
         let binds = self.binds(port);
@@ -171,7 +173,7 @@ impl Planner<'_> {
                     grpc_web: protocol == Protocol::GrpcWeb,
                 },
                 tls: None,
-                offers_protocols: false,
+                reads_tls: false,
             }];
         }
         servers
@@ -186,7 +188,7 @@ impl Planner<'_> {
         let written = written_port(server);
         let Some(tls) = &server.server.tls else {
             return tcp::routed(ctx, server, written)
-                .map(|plan| tcp_chain(Vec::new(), plan, false, None))
+                .map(|plan| tcp_chain(Vec::new(), written.number, plan, false, None))
                 .into_iter()
                 .collect();
         };
@@ -224,11 +226,11 @@ impl Planner<'_> {
                     grpc_web: false,
                 },
                 tls: Some(context),
-                offers_protocols: true,
+                reads_tls: true,
             }];
         }
         tcp::routed(ctx, server, written)
-            .map(|plan| tcp_chain(names, plan, mutual, Some(context)))
+            .map(|plan| tcp_chain(names, written.number, plan, mutual, Some(context)))
             .into_iter()
             .collect()
     }
@@ -285,6 +287,7 @@ pub(super) fn server_names(hosts: &[String]) -> Vec<String> {
 /// A chain that forwards bytes.
 pub(super) fn tcp_chain(
     server_names: Vec<String>,
+    port: u16,
     plan: TcpPlan,
     mutual: bool,
     tls: Option<Any>,
@@ -292,8 +295,8 @@ pub(super) fn tcp_chain(
     GatewayChain {
         server_names,
         protocols: Vec::new(),
-        content: GatewayContent::Tcp { plan, mutual },
-        offers_protocols: tls.is_some(),
+        content: GatewayContent::Tcp { port, plan, mutual },
+        reads_tls: tls.is_some(),
         tls,
     }
 }

@@ -25,7 +25,6 @@ use super::{
 };
 use crate::{
     convert,
-    extensions::Phases,
     lds::{
         address::{additional_addresses, address, listener_name},
         http_filters::HttpChain,
@@ -144,10 +143,12 @@ fn port_chains(port: &PortPlan, side: &SideParts, parts: &Parts) -> Vec<FilterCh
             let mut filters = Vec::new();
             if option.http {
                 filters.extend(side.tcp.metadata_exchange().filter(|_| !port.hbone));
+                let extensions = side.tcp.extensions.network(port.target_port);
+                filters.extend(extensions.in_order());
                 filters.push(side.manager.build(manager(port, parts)));
             } else {
                 let plan = tcp_plan(port, parts);
-                filters.extend(side.tcp.chain(&plan, Phases::default(), 0));
+                filters.extend(side.tcp.chain(&plan, port.service_port));
             }
             FilterChain {
                 name: chain_name(port, option.http),
@@ -218,6 +219,7 @@ fn manager(port: &PortPlan, parts: &Parts) -> ManagerSpec {
         chain: HttpChain {
             grpc_web: port.protocol == Protocol::GrpcWeb,
             hbone: port.hbone,
+            extension_port: port.target_port,
             ..HttpChain::default()
         },
         http2: port.protocol.is_http2(),

@@ -22,7 +22,6 @@ use serde_json::json;
 use super::plan::{ChainContent, ChainMatch, ChainPlan, HttpPlan, ListenerPlan, TcpPlan};
 use crate::{
     convert,
-    extensions::Phases,
     lds::{
         address::{additional_addresses, address, parse_cidr},
         context::Context,
@@ -69,8 +68,11 @@ pub(crate) fn build(plan: &ListenerPlan, parts: &Parts) -> Listener {
     }
     let mut default_chain = None;
     let mut chains = Vec::with_capacity(plan.chains.len());
-    for chain in &plan.chains {
-        let built = build_chain(chain, plan, &name, parts);
+    // The first chain of HTTP alone takes the network filters of extensions (telemetry-extensions §15).
+    let is_http = |chain: &ChainPlan| matches!(chain.content, ChainContent::Http(_));
+    let takes_network = plan.chains.iter().position(is_http);
+    for (nth, chain) in plan.chains.iter().enumerate() {
+        let built = build_chain(chain, plan, &name, parts, takes_network == Some(nth));
         if chain.matching.is_match_all() {
             default_chain = Some(built);
         } else {
@@ -131,10 +133,24 @@ fn reads_server_name(chain: &ChainPlan) -> bool {
         || matches!(&chain.content, ChainContent::Tcp(tcp) if tcp.dynamic_dns.is_some())
 }
 
-fn build_chain(chain: &ChainPlan, plan: &ListenerPlan, name: &str, parts: &Parts) -> FilterChain {
+fn build_chain(
+    chain: &ChainPlan,
+    plan: &ListenerPlan,
+    name: &str,
+    parts: &Parts,
+    takes_network: bool,
+) -> FilterChain {
     let filters = match &chain.content {
-        ChainContent::Http(http) => vec![manager(http, name, parts)],
-        ChainContent::Tcp(tcp) => parts.outbound.tcp.chain(tcp, Phases::default(), plan.port),
+        ChainContent::Http(http) => {
+            let mut filters = if takes_network {
+                parts.outbound.tcp.extensions.network(plan.port).in_order()
+            } else {
+                Vec::new()
+            };
+            filters.push(manager(http, name, plan.port, parts));
+            filters
+        }
+        ChainContent::Tcp(tcp) => parts.outbound.tcp.chain(tcp, plan.port),
     };
     FilterChain {
         filter_chain_match: (!chain.matching.is_match_all())
@@ -149,7 +165,7 @@ fn build_chain(chain: &ChainPlan, plan: &ListenerPlan, name: &str, parts: &Parts
     }
 }
 
-fn manager(http: &HttpPlan, listener: &str, parts: &Parts) -> Filter {
+fn manager(http: &HttpPlan, listener: &str, port: u16, parts: &Parts) -> Filter {
     parts.outbound.manager.build(ManagerSpec {
         stat_prefix: format!("outbound_{listener};"),
         routes: Routes::Named(http.route_name.clone()),
@@ -157,6 +173,7 @@ fn manager(http: &HttpPlan, listener: &str, parts: &Parts) -> Filter {
             grpc_web: http.grpc_web,
             dynamic_dns: http.dynamic_dns.clone(),
             is_proxy: http.is_proxy,
+            extension_port: port,
             ..HttpChain::default()
         },
         http2: false,
