@@ -276,7 +276,9 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 fn apply(state: &mut MeshState, edit: &Edit) {
     match edit {
-        Edit::Put(at) => state.objects.insert(OBJECTS[*at].clone()),
+        Edit::Put(at) => {
+            state.objects.insert(OBJECTS[*at].clone());
+        }
         Edit::Remove(at) => {
             state.objects.remove(&OBJECTS[*at].key());
         }
