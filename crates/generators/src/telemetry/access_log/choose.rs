@@ -158,6 +158,6 @@ mod tests {
             {"match": {"mode": "CLIENT"}, "providers": [{"name": "a"}]},
             {"match": {"mode": "SERVER"}, "disabled": true},
         ]]);
-        check(layers, &[], WorkloadMode::Server, Some(&[]));
+        check(&layers, &[], WorkloadMode::Server, Some(&[]));
     }
 }
