@@ -214,9 +214,10 @@ impl Registry {
 
     /// Takes over the addresses of a gateway's host name; tells whether they are news.
     pub(crate) fn set_addresses(&mut self, name: Arc<str>, addresses: Vec<Arc<str>>) -> bool {
-        self.gateway_addresses
-            .insert(name, addresses.clone())
-            .is_none_or(|old| old != addresses)
+        let known = self.gateway_addresses.entry(name).or_default();
+        let differ = *known != addresses;
+        *known = addresses;
+        differ
     }
 
     /// Brings the derived part of `state` up to date with its objects, of which `updates` have changed,
