@@ -74,7 +74,7 @@ impl Extensions {
     pub(crate) fn network(&self, port: u16) -> Phases<Filter> {
         self.phases(port, FilterChainKind::Network, |extension| Filter {
             name: name(&extension.meta),
-            config_type: Some(filter::ConfigType::ConfigDiscovery(discovered([
+            config_type: Some(filter::ConfigType::ConfigDiscovery(discovered(&[
                 NetworkWasm::type_url(),
                 NetworkRbac::type_url(),
             ]))),
@@ -138,7 +138,7 @@ fn http_filter(extension: &Config<TrafficExtension>) -> HttpFilter {
             }),
             ..Lua::default()
         })),
-        None => http_filter::ConfigType::ConfigDiscovery(discovered([
+        None => http_filter::ConfigType::ConfigDiscovery(discovered(&[
             HttpWasm::type_url(),
             HttpRbac::type_url(),
         ])),
@@ -152,7 +152,7 @@ fn http_filter(extension: &Config<TrafficExtension>) -> HttpFilter {
 
 /// A filter whose config comes by ECDS. It is waited for without limit, and may be a filter that
 /// denies all, which agents put in place of a module that they cannot fetch.
-fn discovered(type_urls: [String; 2]) -> ExtensionConfigSource {
+fn discovered(type_urls: &[String; 2]) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ConfigSource {
             config_source_specifier: Some(ConfigSourceSpecifier::Ads(

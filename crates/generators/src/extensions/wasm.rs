@@ -66,10 +66,7 @@ pub(crate) fn config(
         typed_config: Some(if wasm.r#type == PluginType::Network {
             any(&NetworkWasm { config })
         } else {
-            any(&HttpWasm {
-                config,
-                ..HttpWasm::default()
-            })
+            any(&HttpWasm { config })
         }),
     })
 }
