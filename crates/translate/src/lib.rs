@@ -227,3 +227,6 @@ pub(crate) fn regex(text: &str) -> StringMatch {
         ..StringMatch::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,11 +41,11 @@ pub(super) fn destination(
         return nowhere();
     }
     let host = match (group, backend_kind) {
-        ("" | "core", "Service") => crate::service_host(state, &backend.name, owner),
-        ("networking.istio.io", "Hostname") => backend.name.clone(),
-        ("multicluster.x-k8s.io", "ServiceImport") => {
-            format!("{}.{owner}.svc.clusterset.local", backend.name)
+        // Imports have the host of the service while those of cluster sets are off.
+        ("" | "core", "Service") | ("multicluster.x-k8s.io", "ServiceImport") => {
+            crate::service_host(state, &backend.name, owner)
         }
+        ("networking.istio.io", "Hostname") => backend.name.clone(),
         _ => return nowhere(),
     };
     let Some(port) = backend.port else {

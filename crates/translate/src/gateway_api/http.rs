@@ -19,7 +19,7 @@ use model::{
 
 use super::{
     backend, filter,
-    listener::{Bound, hostname},
+    listener::Bound,
     parent::{self, Parent},
 };
 
@@ -58,7 +58,7 @@ pub(super) fn translate(
             }
             let rules = (source.rules)(in_mesh);
             for parent in source.parents.iter().filter(of_this_kind) {
-                for (key, group) in places(&source, parent) {
+                for (key, group) in places(&source, parent, listeners) {
                     let mut rules = rules.clone();
                     if let Parent::Mesh {
                         port: Some(port), ..
@@ -142,7 +142,11 @@ fn sources<'a>(state: &'a MeshState, listeners: &'a [Bound]) -> Vec<Source<'a>> 
 }
 
 /// Lists the groups that the rules of a route belong to for one parent.
-fn places<'a>(source: &Source<'a>, parent: &Parent<'_>) -> Vec<((String, String), Group<'a>)> {
+fn places<'a>(
+    source: &Source<'a>,
+    parent: &Parent<'_>,
+    listeners: &[Bound],
+) -> Vec<((String, String), Group<'a>)> {
     let group = |host: String, gateway: String| Group {
         oldest: source.meta,
         host,
@@ -161,7 +165,7 @@ fn places<'a>(source: &Source<'a>, parent: &Parent<'_>) -> Vec<((String, String)
             };
             let of_listener = hosts
                 .iter()
-                .filter(|h| parent::meet(h, hostname(&bound.listener)));
+                .filter(|host| parent::serves(bound, host, listeners));
             of_listener
                 .map(|host| {
                     let gateway = bound.gateway();

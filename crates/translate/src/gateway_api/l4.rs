@@ -14,7 +14,7 @@ use model::{
 
 use super::{
     INFIX, backend,
-    listener::Bound,
+    listener::{Bound, hostname},
     parent::{self, Parent},
 };
 
@@ -44,7 +44,11 @@ pub(super) fn translate(
                     ..L4MatchAttributes::default()
                 });
                 let spec = VirtualService {
-                    hosts: target.hosts.clone(),
+                    hosts: if target.mesh {
+                        target.hosts.clone()
+                    } else {
+                        vec!["*".to_owned()]
+                    },
                     gateways: target.gateways.clone(),
                     tcp: vec![TcpRoute {
                         r#match: on_port.into_iter().collect(),
@@ -70,11 +74,7 @@ pub(super) fn translate(
             let name = format!("{}~tls~{index}~{INFIX}", route.meta.name);
             for (part, target) in targets(&parents).into_iter().enumerate() {
                 let destinations = destinations(state, "TLSRoute", &route.meta, rule, target.mesh);
-                let names = if hostnames.is_empty() {
-                    target.hosts.clone()
-                } else {
-                    hostnames.clone()
-                };
+                let names = target.names(hostnames);
                 let hosts = if target.mesh {
                     target.hosts
                 } else {
@@ -107,14 +107,41 @@ struct Target {
     port: Option<u32>,
 }
 
+impl Target {
+    /// Cuts the host names of a route to those that the parents have.
+    fn names(&self, hostnames: &[String]) -> Vec<String> {
+        if hostnames.is_empty() {
+            return self.hosts.clone();
+        }
+        if self.mesh {
+            return hostnames.to_vec();
+        }
+        let mut names: Vec<String> = Vec::new();
+        for name in hostnames {
+            for host in &self.hosts {
+                let common = parent::narrower(host, name);
+                if let Some(common) = common.filter(|c| !names.iter().any(|n| n == c)) {
+                    names.push(common.to_owned());
+                }
+            }
+        }
+        names
+    }
+}
+
 /// Listeners go together; every host of the mesh stands alone.
 fn targets(parents: &[Parent<'_>]) -> Vec<Target> {
     let mut gateways = Vec::new();
+    let mut hosts: Vec<String> = Vec::new();
     let mut result = Vec::new();
     for parent in parents {
         match parent {
             Parent::Listener(bound) => {
                 gateways.push(format!("{}/{}", bound.namespace, bound.gateway()));
+                let host = hostname(&bound.listener);
+                if !hosts.iter().any(|h| h == host) {
+                    hosts.push(host.to_owned());
+                }
             }
             Parent::Mesh { host, port, .. } => result.push(Target {
                 mesh: true,
@@ -125,7 +152,6 @@ fn targets(parents: &[Parent<'_>]) -> Vec<Target> {
         }
     }
     if !gateways.is_empty() {
-        let hosts = vec!["*".to_owned()];
         result.insert(
             0,
             Target {

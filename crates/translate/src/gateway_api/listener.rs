@@ -34,6 +34,8 @@ pub(super) struct Bound {
     pub kind: &'static str,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
+    /// The Gateway that it belongs to, itself or as the parent of its `ListenerSet`.
+    pub owner: NamespacedName,
     /// The listener as written.
     pub listener: Listener,
 }
@@ -266,6 +268,7 @@ impl<'a> Shared<'a> {
             kind,
             namespace: holder.namespace.clone(),
             name: holder.name.clone(),
+            owner: self.gateway.meta.namespaced_name(),
             listener: listener.clone(),
         };
         let gateway = crate::config(
@@ -348,18 +351,22 @@ impl<'a> Shared<'a> {
             }
             _ => ServerTlsMode::Simple,
         };
-        let mut names: Vec<String> = Vec::new();
-        let mut reason = "it names no certificate".to_owned();
-        for reference in &tls.certificate_refs {
-            match self.certificate(kind, holder, reference) {
-                Ok(name) => names.push(name),
-                Err(why) => reason = why,
-            }
+        let found: Vec<_> = tls
+            .certificate_refs
+            .iter()
+            .map(|reference| self.certificate(kind, holder, reference))
+            .collect();
+        if !found.iter().any(Result::is_ok) {
+            let reason = found.into_iter().find_map(Result::err);
+            return Err(reason.unwrap_or_else(|| "it names no certificate".to_owned()));
         }
-        match &names[..] {
-            [] => return Err(reason),
-            [only] => settings.credential_name.clone_from(only),
-            _ => settings.credential_names = names,
+        // With the first one invalid the listener stays, and presents the mesh's certificate.
+        if found[0].is_ok() {
+            let names: Vec<String> = found.into_iter().flatten().collect();
+            match &names[..] {
+                [only] => settings.credential_name.clone_from(only),
+                _ => settings.credential_names = names,
+            }
         }
         if let Some(frontend) = self
             .gateway
@@ -455,13 +462,15 @@ impl<'a> Shared<'a> {
                 "Secret" => ("kubernetes-gateway", objects.secrets.contains_key(&key)),
                 _ => ("", false),
             };
+            // Grants by name name the resource of the certificates, not the object.
+            let resource = format!("{}-cacert", reference.name);
             let asked = Reference {
                 from_kind: "Gateway",
                 from_namespace: own,
                 to_group: &reference.group,
                 to_kind: &reference.kind,
                 to_namespace: namespace,
-                to_name: &reference.name,
+                to_name: &resource,
             };
             if !exists || !asked.is_allowed(self.state) {
                 reason = format!("{} {key} cannot be used", reference.kind);

@@ -85,12 +85,39 @@ pub(super) fn resolve<'a, T>(
 }
 
 /// Tells whether some host fits both patterns.
-pub(super) fn meet(a: &str, b: &str) -> bool {
-    fn covers(pattern: &str, host: &str) -> bool {
-        pattern == host
-            || pattern
-                .strip_prefix('*')
-                .is_some_and(|suffix| host.strip_prefix('*').unwrap_or(host).ends_with(suffix))
-    }
+fn meet(a: &str, b: &str) -> bool {
     covers(a, b) || covers(b, a)
+}
+
+/// Tells whether every host of a pattern fits another.
+fn covers(pattern: &str, host: &str) -> bool {
+    pattern == host
+        || pattern
+            .strip_prefix('*')
+            .is_some_and(|suffix| host.strip_prefix('*').unwrap_or(host).ends_with(suffix))
+}
+
+/// What two patterns have in common: the narrower one.
+pub(super) fn narrower<'a>(a: &'a str, b: &'a str) -> Option<&'a str> {
+    if covers(a, b) {
+        Some(b)
+    } else {
+        covers(b, a).then_some(a)
+    }
+}
+
+/// Tells whether a listener serves a host of a route: the two meet, and no listener of the same
+/// Gateway, port and protocol is more specific for that host.
+pub(super) fn serves(bound: &Bound, host: &str, listeners: &[Bound]) -> bool {
+    let own = hostname(&bound.listener);
+    let is_nearer = |other: &&Bound| {
+        let name = hostname(&other.listener);
+        other.owner == bound.owner
+            && other.listener.port == bound.listener.port
+            && other.listener.protocol == bound.listener.protocol
+            && name != own
+            && covers(own, name)
+            && covers(name, host)
+    };
+    meet(own, host) && !listeners.iter().any(|other| is_nearer(&other))
 }
