@@ -325,7 +325,7 @@ fn headless_services_by_client_and_endpoints() {
     {
         let modes = ServerMode::Disable;
         let plain = build("sidecar", modes);
-        check_fields(&plain, original.clone());
+        check_fields(&plain, original);
         assert!(plain.transport_socket.is_none());
         let router = build("router", modes);
         check_fields(&router, json!({"type": "EDS", "lbPolicy": "LEAST_REQUEST"}));

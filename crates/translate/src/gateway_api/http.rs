@@ -64,7 +64,9 @@ pub(super) fn translate(
                         port: Some(port), ..
                     } = parent
                     {
-                        rules.iter_mut().for_each(|rule| on_port(rule, *port));
+                        for rule in &mut rules {
+                            on_port(rule, *port);
+                        }
                     }
                     groups.entry(key).or_insert(group).rules.extend(rules);
                 }

@@ -307,7 +307,7 @@ impl<'a> Shared<'a> {
                 FromNamespaces::Selector => {
                     let all = self.state.objects.namespaces.values().map(|n| &n.meta.name);
                     all.filter(|n| admits(self.state, from, selector, &holder.namespace, n))
-                        .map(|n| n.to_string())
+                        .map(ToString::to_string)
                         .collect()
                 }
             },
