@@ -203,11 +203,19 @@ impl Ads {
             }
             (Verdict::Nack { grown }, Some(subscription)) => {
                 let message = request.error_detail.as_ref().map_or("", |e| &e.message);
-                if subscription.delivery.last() == Some(&nonce) {
-                    subscription.resolve_doubts();
-                }
+                let current = subscription.delivery.last() == Some(&nonce);
                 reaction.rejected = subscription.on_rejection(&nonce, message);
                 reaction.stale = reaction.rejected.is_none();
+                if current {
+                    subscription.resolve_doubts();
+                    // A client that rejects this and waits for the rest sends no acknowledgement
+                    // that could be answered instead.
+                    reaction.forced = subscription.take_always_respond();
+                    if reaction.forced {
+                        subscription.delivery.owe_everything();
+                        subscription.requested = true;
+                    }
+                }
                 if grown {
                     subscription.ask_changed(self.limits.names)?;
                 }
@@ -490,6 +498,14 @@ impl Subscription {
         }
         self.delivery.forget_unless(&self.interest);
         Ok(())
+    }
+
+    /// Returns whether the next request has to be answered whatever it says, once.
+    fn take_always_respond(&mut self) -> bool {
+        match &mut self.ask {
+            Ask::Sotw(ask) => std::mem::take(&mut ask.always_respond),
+            Ask::Delta(_) => false,
+        }
     }
 
     /// Says again what the client may have dropped while it was not heard.

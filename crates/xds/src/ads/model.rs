@@ -698,3 +698,59 @@ proptest! {
         }
     }
 }
+
+/// Histories that once went wrong and that random search finds rarely.
+#[test]
+fn rare_histories_converge() {
+    let edit = |kind, name, text| Step::Edit {
+        kind,
+        name,
+        text: Some(text),
+    };
+    let want = |kind, name| Step::Want {
+        kind,
+        name,
+        on: true,
+    };
+    let reconnect = Step::Reconnect {
+        states_versions: false,
+    };
+    let histories = [
+        // Endpoints that wait for their trial are what a changed cluster waits for.
+        vec![
+            want(1, 1),
+            edit(1, 2, 0),
+            edit(1, 1, POISON),
+            want(1, 2),
+            edit(0, 3, POISON),
+            edit(0, 2, 0),
+            reconnect.clone(),
+            Step::Publish,
+        ],
+        // The only request that could be answered for warming is a rejection.
+        vec![
+            want(1, 4),
+            edit(1, 0, 0),
+            want(1, 0),
+            reconnect,
+            edit(0, 0, 0),
+            Step::Serve,
+            Step::Publish,
+            edit(1, 4, POISON),
+            Step::Serve,
+        ],
+    ];
+    for history in &histories {
+        for protocol in [Protocol::Sotw, Protocol::Delta] {
+            let manners = Manners {
+                names_culprits: false,
+                applies_rest: false,
+            };
+            let mut run = Run::new(protocol, manners);
+            for step in history {
+                run.step(step);
+            }
+            run.rest();
+        }
+    }
+}
