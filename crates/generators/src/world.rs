@@ -1,12 +1,12 @@
 //! The world that the xDS server serves: an Istio mesh.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use envoy_types::pb::envoy::config::core::v3::Node as EnvoyNode;
-use model::{Proxy, PushRequest, Resolution, ServiceKey};
+use model::{ConfigKey, Kind, Proxy, PushRequest, Resolution, ServiceKey};
 use pushctx::{ClassKey, PushContext};
 use tonic::Status;
-use xds::{Change, Peer, Touched, World, type_url};
+use xds::{Change, Peer, Source, Touched, World, type_url};
 
 use crate::node;
 
@@ -69,6 +69,41 @@ impl World for Mesh {
     fn root(&self, snapshot: &PushContext) -> Arc<str> {
         snapshot.state().root.clone()
     }
+
+    /// Patches may go: they reach into resources of other owners, and the one that proxies reject
+    /// has never been in force. Policies stay whatever happens.
+    fn may_set_aside(&self, object: &Source) -> bool {
+        patch_key(object).is_some()
+    }
+
+    fn set_aside(
+        &self,
+        snapshot: &Arc<PushContext>,
+        objects: &BTreeSet<Source>,
+    ) -> Option<Arc<PushContext>> {
+        let mut state = snapshot.state().clone();
+        let keys = objects.iter().filter_map(|object| patch_key(object));
+        let changed: BTreeSet<ConfigKey> = keys
+            .filter(|key| state.objects.remove(key).is_some())
+            .collect();
+        let request = PushRequest {
+            changed,
+            ..PushRequest::default()
+        };
+        (!request.is_empty()).then(|| Arc::new(snapshot.next(state, &request)))
+    }
+
+    fn changes(&self, change: &Change<'_, Self>, object: &Source) -> bool {
+        // A forced change need not say what it is about.
+        let before = |key: &ConfigKey| change.from?.state().objects.get(key);
+        patch_key(object).is_none_or(|key| before(&key) != change.to.state().objects.get(&key))
+    }
+}
+
+/// Reads the key of an `EnvoyFilter` from its form among the sources of a resource.
+fn patch_key(source: &str) -> Option<ConfigKey> {
+    let (namespace, name) = source.strip_prefix("EnvoyFilter/")?.split_once('/')?;
+    Some(ConfigKey::new(Kind::EnvoyFilter, namespace, name))
 }
 
 /// Tells whether other resources than load assignments show the endpoints of a service.
@@ -77,4 +112,67 @@ fn shows_endpoints(snapshot: &PushContext, key: &ServiceKey) -> bool {
         .services()
         .get(&key.hostname, &key.namespace)
         .is_none_or(|service| service.resolution != Resolution::ClientSideLb)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{MeshState, Object, api, config::Config};
+
+    use super::*;
+
+    /// A snapshot with patches `a` and `b`, of which `a` has so many patches.
+    fn snapshot(patches: usize) -> Arc<PushContext> {
+        let mut state = MeshState::default();
+        for (name, patches) in [("a", patches), ("b", 1)] {
+            let spec = api::EnvoyFilter {
+                config_patches: vec![api::envoy_filter::ConfigPatch::default(); patches],
+                ..api::EnvoyFilter::default()
+            };
+            let meta = model::config::Meta {
+                namespace: "ns".into(),
+                name: name.into(),
+                ..Default::default()
+            };
+            state
+                .objects
+                .insert(Object::EnvoyFilter(Arc::new(Config { meta, spec })));
+        }
+        Arc::new(PushContext::build(state))
+    }
+
+    fn names(snapshot: &PushContext) -> Vec<String> {
+        let filters = snapshot.state().objects.envoy_filters.values();
+        filters.map(|filter| filter.meta.name.to_string()).collect()
+    }
+
+    #[test]
+    fn patches_can_be_set_aside_and_nothing_else() {
+        let may = |object: &str| Mesh.may_set_aside(&object.into());
+        assert!(may("EnvoyFilter/ns/a"));
+        assert!(!may("AuthorizationPolicy/ns/a"));
+        let aside = |objects: &[&str]| {
+            let objects = objects.iter().map(|object| Source::from(*object)).collect();
+            Mesh.set_aside(&snapshot(1), &objects)
+                .map(|without| names(&without))
+        };
+        assert_eq!(aside(&["EnvoyFilter/ns/a"]), Some(vec!["b".to_owned()]));
+        assert_eq!(aside(&["EnvoyFilter/ns/c", "Service/ns/a"]), None);
+    }
+
+    #[test]
+    fn a_patch_comes_back_when_it_changes() {
+        let (one, two) = (snapshot(1), snapshot(2));
+        let update = Update::default();
+        let check = |from: &PushContext, to: &PushContext, object: &str, expected: bool| {
+            let change = Change {
+                from: Some(from),
+                to,
+                update: &update,
+            };
+            assert_eq!(Mesh.changes(&change, &object.into()), expected, "{object}");
+        };
+        check(&one, &two, "EnvoyFilter/ns/a", true);
+        check(&one, &two, "EnvoyFilter/ns/b", false);
+        check(&one, &one, "EnvoyFilter/ns/a", false);
+    }
 }
