@@ -135,6 +135,14 @@ impl ControlPlane {
         Ok(Self { process, setup })
     }
 
+    /// Returns the process number.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pid(&self) -> Result<u32> {
+        self.process.pid()
+    }
+
     /// What it was started with.
     pub fn setup(&self) -> &Setup {
         &self.setup

@@ -96,6 +96,16 @@ impl Process {
             .with_context(|| format!("wait for {}", self.name))
     }
 
+    /// Returns the process number.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pid(&self) -> Result<u32> {
+        self.child
+            .id()
+            .with_context(|| format!("{} has ended", self.name))
+    }
+
     /// Kills the process and waits for its end.
     ///
     /// # Errors

@@ -40,6 +40,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Connects a fleet of fake Envoys to istiod and measures; `--help` says more.
+    #[command(disable_help_flag = true)]
+    Load {
+        /// Passed on.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Packs ../shared/conformance into the repository, or checks the pack.
     Corpus {
         #[command(subcommand)]
@@ -68,6 +75,7 @@ fn main() -> ExitCode {
         Command::Test { quick } => test::run(quick),
         Command::Demo { keep } => demo::run(keep),
         Command::Conformance { arguments } => conformance("run", &arguments),
+        Command::Load { arguments } => load(&arguments),
         Command::Corpus {
             action: Corpus::Pack,
         } => conformance("pack", &[]),
@@ -85,6 +93,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the load generator, built like what it measures: with optimisations.
+fn load(arguments: &[String]) -> anyhow::Result<()> {
+    let status = std::process::Command::new(env!("CARGO"))
+        .args(["run", "--release", "--quiet", "--bin", "load", "--"])
+        .args(arguments)
+        .current_dir(root::workspace())
+        .status()
+        .context("run cargo")?;
+    anyhow::ensure!(status.success(), "load failed");
+    Ok(())
 }
 
 /// Runs the conformance runner, which links the whole product and therefore is not part of this tool.

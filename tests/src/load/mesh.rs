@@ -1,0 +1,195 @@
+//! The mesh that is served, one file for each service, and the changes to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use envoy_types::pb::envoy::config::core::v3::{Locality, Node};
+use envoy_types::pb::google::protobuf::{ListValue, Struct, Value, value::Kind};
+use serde_json::{Value as Json, json};
+
+/// A synthetic mesh in a folder.
+#[derive(Debug)]
+pub(super) struct Mesh {
+    folder: PathBuf,
+    services: usize,
+    endpoints: usize,
+    classes: usize,
+}
+
+impl Mesh {
+    pub(super) fn new(folder: &Path, services: usize, endpoints: usize, classes: usize) -> Self {
+        let folder = folder.to_owned();
+        Self {
+            folder,
+            services: services.max(1),
+            endpoints: endpoints.max(1),
+            classes: classes.max(1),
+        }
+    }
+
+    /// Writes all of it.
+    pub(super) fn write(&self) -> Result<()> {
+        for service in 0..self.services {
+            self.write_service(service, self.endpoints)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a service to change, in turn.
+    pub(super) fn service(&self, change: usize) -> usize {
+        change * 7 % self.services
+    }
+
+    /// Gives a service so many endpoints.
+    pub(super) fn write_service(&self, service: usize, endpoints: usize) -> Result<()> {
+        let (namespace, name) = (self.namespace(service), format!("svc-{service}"));
+        let address = |n: usize| format!("10.{}.{}.{}", 1 + n, service >> 8 & 255, service & 255);
+        let endpoints: Vec<Json> = (0..endpoints)
+            .map(|n| json!({"addresses": [address(n)], "conditions": {"ready": true}}))
+            .collect();
+        let labels = json!({"kubernetes.io/service-name": name});
+        let vip = format!("10.100.{}.{}", service >> 8 & 255, service & 255);
+        self.put(
+            &format!("service-{service}"),
+            &[
+                json!({"apiVersion": "v1", "kind": "Service",
+                    "metadata": {"namespace": namespace, "name": name},
+                    "spec": {"clusterIP": vip, "clusterIPs": [vip], "selector": {"app": name},
+                        "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]}}),
+                json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                    "metadata": {"namespace": namespace, "name": format!("{name}-1"), "labels": labels},
+                    "addressType": "IPv4", "endpoints": endpoints,
+                    "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}),
+            ],
+        )
+    }
+
+    /// Routes a service with this timeout.
+    pub(super) fn write_virtual_service(&self, service: usize, seconds: usize) -> Result<()> {
+        let (namespace, host) = (self.namespace(service), self.host(service));
+        self.put(
+            &format!("virtual-service-{service}"),
+            &[
+                json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+                "metadata": {"namespace": namespace, "name": format!("svc-{service}")},
+                "spec": {"hosts": [host], "http": [{"timeout": format!("{seconds}s"),
+                    "route": [{"destination": {"host": host}}]}]}}),
+            ],
+        )
+    }
+
+    /// Adds or changes an external service: it has this many endpoints.
+    pub(super) fn write_service_entry(&self, number: usize, endpoints: usize) -> Result<()> {
+        let endpoints: Vec<Json> = (0..endpoints)
+            .map(|n| json!({"address": format!("e{n}.load.example")}))
+            .collect();
+        self.put(
+            &format!("service-entry-{number}"),
+            &[
+                json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+                "metadata": {"namespace": "ns-0", "name": format!("ext-{number}")},
+                "spec": {"hosts": [format!("ext-{number}.example")], "resolution": "DNS",
+                    "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
+                    "endpoints": endpoints}}),
+            ],
+        )
+    }
+
+    /// Removes an external service.
+    pub(super) fn remove_service_entry(&self, number: usize) -> Result<()> {
+        let file = self.folder.join(format!("service-entry-{number}.yaml"));
+        fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))
+    }
+
+    /// Returns the name of the outbound cluster of a service.
+    pub(super) fn cluster(&self, service: usize) -> String {
+        format!("outbound|80||{}", self.host(service))
+    }
+
+    fn host(&self, service: usize) -> String {
+        format!(
+            "svc-{service}.{}.svc.cluster.local",
+            self.namespace(service)
+        )
+    }
+
+    fn namespace(&self, service: usize) -> String {
+        format!("ns-{}", service % self.classes)
+    }
+
+    /// Writes one file at once: a reader sees the old content or the new one.
+    fn put(&self, name: &str, documents: &[Json]) -> Result<()> {
+        fs::create_dir_all(&self.folder).context("make the folder")?;
+        let text: Vec<String> = documents.iter().map(ToString::to_string).collect();
+        let (hidden, file) = (
+            self.folder.join(format!(".{name}")),
+            self.folder.join(format!("{name}.yaml")),
+        );
+        fs::write(&hidden, text.join("\n---\n")).context("write a file")?;
+        fs::rename(&hidden, &file).with_context(|| format!("write {}", file.display()))
+    }
+
+    /// Returns one node for each class: those of the files, or generated ones.
+    pub(super) fn nodes(&self, files: &[PathBuf]) -> Result<Vec<Node>> {
+        if !files.is_empty() {
+            return files.iter().map(|file| read_node(file)).collect();
+        }
+        let node = |class: usize| {
+            json!({"id": format!("sidecar~10.200.0.{class}~load.ns-{class}~ns-{class}.svc.cluster.local"),
+                "cluster": format!("load.ns-{class}"),
+                "metadata": {"NAMESPACE": format!("ns-{class}"), "CLUSTER_ID": "Kubernetes",
+                    "ISTIO_VERSION": "1.30.0", "LABELS": {"app": "load"}}})
+        };
+        Ok((0..self.classes)
+            .map(|class| node_of(&node(class)))
+            .collect())
+    }
+}
+
+fn read_node(file: &Path) -> Result<Node> {
+    let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let json: Json =
+        serde_json::from_str(&text).with_context(|| format!("read {} as JSON", file.display()))?;
+    Ok(node_of(&json))
+}
+
+/// Reads a node in the form of the corpus.
+fn node_of(json: &Json) -> Node {
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    let locality = &json["locality"];
+    Node {
+        id: text(&json["id"]),
+        cluster: text(&json["cluster"]),
+        metadata: json["metadata"].as_object().map(struct_of),
+        locality: locality.is_object().then(|| Locality {
+            region: text(&locality["region"]),
+            zone: text(&locality["zone"]),
+            sub_zone: text(&locality["subZone"]),
+        }),
+        ..Node::default()
+    }
+}
+
+fn struct_of(fields: &serde_json::Map<String, Json>) -> Struct {
+    Struct {
+        fields: fields
+            .iter()
+            .map(|(name, value)| (name.clone(), value_of(value)))
+            .collect(),
+    }
+}
+
+fn value_of(json: &Json) -> Value {
+    let kind = match json {
+        Json::Null => Kind::NullValue(0),
+        Json::Bool(value) => Kind::BoolValue(*value),
+        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => Kind::StringValue(text.clone()),
+        Json::Array(items) => Kind::ListValue(ListValue {
+            values: items.iter().map(value_of).collect(),
+        }),
+        Json::Object(fields) => Kind::StructValue(struct_of(fields)),
+    };
+    Value { kind: Some(kind) }
+}
