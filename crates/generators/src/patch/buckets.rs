@@ -103,3 +103,112 @@ pub(super) enum Step {
     /// It removed the object.
     Stop,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::{collection::vec, option, prelude::*};
+
+    use super::*;
+
+    /// What the objects of the model are found by, and patches set.
+    type Key = u8;
+
+    /// A patch of the model: applies to objects that have `key` (all, if it states none).
+    #[derive(Clone, Debug)]
+    struct ModelPatch {
+        key: Option<Key>,
+        action: Action,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Action {
+        Nothing,
+        Add(Key),
+        Take(Key),
+        Remove,
+    }
+
+    fn patch() -> impl Strategy<Value = ModelPatch> {
+        let key = 0..5_u8;
+        let action = prop_oneof![
+            3 => Just(Action::Nothing),
+            3 => key.clone().prop_map(Action::Add),
+            3 => key.clone().prop_map(Action::Take),
+            1 => Just(Action::Remove),
+        ];
+        (option::of(key), action).prop_map(|(key, action)| ModelPatch { key, action })
+    }
+
+    /// Tests a patch against an object, applies it if it matches, and notes that.
+    fn apply(
+        patches: &[ModelPatch],
+        position: u32,
+        object: &mut BTreeSet<Key>,
+        applied: &mut Vec<u32>,
+    ) -> Step {
+        let patch = &patches[position as usize];
+        if patch.key.is_some_and(|key| !object.contains(&key)) {
+            return Step::Untouched;
+        }
+        applied.push(position);
+        match patch.action {
+            Action::Nothing => {}
+            Action::Add(key) => drop(object.insert(key)),
+            Action::Take(key) => drop(object.remove(&key)),
+            Action::Remove => return Step::Stop,
+        }
+        Step::Changed
+    }
+
+    proptest! {
+        #[test]
+        fn by_bucket_the_same_patches_apply_as_by_a_loop_over_all(
+            patches in vec(patch(), 0..12),
+            object in proptest::collection::btree_set(0..5_u8, 0..4),
+        ) {
+            let positions = 0..u32::try_from(patches.len()).expect("a few");
+            let (mut looped, mut by_loop) = (object.clone(), Vec::new());
+            for position in positions.clone() {
+                if apply(&patches, position, &mut looped, &mut by_loop) == Step::Stop {
+                    break;
+                }
+            }
+
+            let mut buckets = Buckets::default();
+            for position in positions {
+                buckets.push(position, patches[position as usize].key);
+            }
+            let (mut walked, mut by_bucket) = (object, Vec::new());
+            walk(
+                &mut walked,
+                Clone::clone,
+                |keys: &BTreeSet<Key>| buckets.candidates(keys.iter().copied()),
+                |object, position| apply(&patches, position, object, &mut by_bucket),
+            );
+
+            prop_assert_eq!(by_bucket, by_loop);
+            prop_assert_eq!(walked, looped);
+        }
+
+        #[test]
+        fn candidates_are_those_of_the_probes_and_those_without_a_key(
+            keys in vec(option::of(0..5_u8), 0..12),
+            probes in vec(0..5_u8, 0..4),
+        ) {
+            let mut buckets = Buckets::default();
+            for (position, key) in (0..).zip(&keys) {
+                buckets.push(position, *key);
+            }
+            let expected: Vec<u32> = (0..)
+                .zip(&keys)
+                .filter(|(_, key)| key.is_none_or(|key| probes.contains(&key)))
+                .map(|(position, _)| position)
+                .collect();
+            prop_assert_eq!(buckets.candidates(probes), expected);
+            let all: Vec<u32> = (0..).take(keys.len()).collect();
+            prop_assert_eq!(buckets.all(), all);
+        }
+    }
+}
