@@ -80,9 +80,19 @@ fn configuration(wasm: &WasmConfig) -> Any {
     {
         None => Any::default(),
         Some(config) => any(&StringValue {
-            value: serde_json::Value::Object(config.clone()).to_string(),
+            value: escaped(&serde_json::Value::Object(config.clone()).to_string()),
         }),
     }
+}
+
+/// Writes what HTML would read as markup, and the line ends that JSON knows and JavaScript does not,
+/// as JSON escapes. In JSON text they stand only within strings.
+fn escaped(json: &str) -> String {
+    json.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
 }
 
 fn code(wasm: &WasmConfig) -> AsyncDataSource {
@@ -180,6 +190,14 @@ mod tests {
     #[track_caller]
     fn check(url: &str, expected: Option<&str>) {
         assert_eq!(scheme(url), expected);
+    }
+
+    #[test]
+    fn markup_is_escaped() {
+        assert_eq!(
+            escaped(r#"{"a":"<b>&c"}"#),
+            r#"{"a":"\u003cb\u003e\u0026c"}"#
+        );
     }
 
     #[test]
