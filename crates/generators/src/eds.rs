@@ -10,6 +10,9 @@ mod plan;
 mod priority;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 use std::{hash::Hash, sync::Arc};
 
 use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};

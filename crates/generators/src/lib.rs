@@ -24,6 +24,8 @@ mod registrations;
 mod route;
 mod security;
 mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 mod world;
 

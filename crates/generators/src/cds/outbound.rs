@@ -110,13 +110,16 @@ impl OutboundClusterInputs {
             Some(own) => self.subset_type(own, default_type),
             None => default_type,
         };
+        // Without endpoints a DNS service has no clusters at all; a subset whose own endpoints stand
+        // in its cluster needs some of its own.
         let mut endpoints = Vec::new();
-        if is_dns(default_type) {
-            let inline = self.inline.as_ref()?;
-            endpoints = inline.build();
+        if is_dns(built_as) {
+            endpoints = self.inline.as_ref()?.build();
             if endpoints.is_empty() {
                 return None;
             }
+        } else if is_dns(default_type) && !self.inline.as_ref()?.has_endpoints() {
+            return None;
         }
 
         let mut cluster = Cluster {

@@ -94,6 +94,12 @@ impl AssignmentInputs {
         }
     }
 
+    /// Tells whether the service port has endpoints, in whatever subset.
+    pub(crate) fn has_endpoints(&self) -> bool {
+        self.service_port()
+            .is_some_and(|port| candidates::select(self, port, "").next().is_some())
+    }
+
     /// Selects, groups and weighs the endpoints.
     pub(crate) fn build(&self) -> Vec<LocalityLbEndpoints> {
         self.build_of(|_| true)
@@ -105,7 +111,7 @@ impl AssignmentInputs {
             return Vec::new();
         };
         let mtls = lb_endpoint::MtlsJudge::new(self);
-        let members = candidates::select(self, port)
+        let members = candidates::select(self, port, &self.subset)
             .filter(|endpoint| wanted(endpoint))
             .map(|endpoint| lb_endpoint::member(self, endpoint, &mtls))
             .collect();

@@ -8,18 +8,22 @@ use crate::policy;
 /// Label that makes a service one of an inference pool.
 const SEMANTICS_LABEL: &str = "internal.istio.io/service-semantics";
 
-/// Selects the endpoints for the inputs' port and subset, in the order of the registry.
+/// Selects the endpoints for the inputs' port and for a subset, in the order of the registry.
 pub(super) fn select<'a>(
     inputs: &'a AssignmentInputs,
     port: &'a Port,
-) -> impl Iterator<Item = &'a Endpoint> {
+    subset: &str,
+) -> impl Iterator<Item = &'a Endpoint> + use<'a> {
     let view = &inputs.view;
     let service = &inputs.service;
     let own_cluster_only = inputs.cluster_local || service.attributes.node_local;
     let mut shards: Vec<_> = inputs.endpoints.iter().flat_map(|e| &e.shards).collect();
     // External registries first: the order in which shards are walked decides that of endpoints.
-    shards.sort_by_key(|(key, _)| (key.registry == Registry::Kubernetes, key.cluster.clone()));
-    let labels = policy::subset(inputs.spec(), &inputs.subset).map(|s| &s.labels);
+    shards.sort_by(|(a, _), (b, _)| {
+        let rank = |registry| registry == Registry::Kubernetes;
+        (rank(a.registry), &a.cluster).cmp(&(rank(b.registry), &b.cluster))
+    });
+    let labels = policy::subset(inputs.spec(), subset).map(|s| &s.labels);
     let filter = Filter::new(inputs);
     shards
         .into_iter()
