@@ -10,6 +10,7 @@
 
 mod derive;
 mod entries;
+mod few;
 mod filing;
 mod kubernetes;
 mod labels;
@@ -33,6 +34,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use self::{
+    few::Few,
     labels::{LabelIndex, SelectorIndex},
     settings::Settings,
     slices::Parked,
@@ -86,7 +88,7 @@ impl<T> Default for Keys<T> {
     }
 }
 
-impl<T: Ord> Keys<T> {
+impl<T: Ord + Send> Keys<T> {
     fn insert(&mut self, key: T) {
         self.0.push(key);
     }
@@ -102,7 +104,11 @@ impl<T: Ord> Keys<T> {
     /// Takes all keys out: sorted, each once.
     fn take(&mut self) -> Vec<T> {
         let mut keys = std::mem::take(&mut self.0);
-        keys.sort_unstable();
+        if keys.len() < PARALLEL_FROM {
+            keys.sort_unstable();
+        } else {
+            keys.par_sort_unstable();
+        }
         keys.dedup();
         keys
     }
@@ -112,7 +118,26 @@ impl<T: Ord> Keys<T> {
 #[derive(Clone, Default, Debug)]
 struct Entry {
     services: Vec<Arc<Service>>,
-    selector: Option<Labels>,
+    /// It selects workloads, by the selector of its services.
+    selects: bool,
+}
+
+impl Entry {
+    /// The selector of workloads; `None` also for an entry without services.
+    fn selector(&self) -> Option<&Labels> {
+        self.services
+            .first()
+            .filter(|_| self.selects)
+            .map(|s| &s.attributes.selector)
+    }
+
+    /// The keys of its services, sorted, each once.
+    fn hosts(&self) -> Vec<ServiceKey> {
+        let mut hosts: Vec<ServiceKey> = self.services.iter().map(|s| s.key()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
 }
 
 /// Indexes over the tables, and the derived values that are not part of the published state.
@@ -124,16 +149,16 @@ pub(crate) struct Registry {
     /// Ready pods by label.
     pod_labels: LabelIndex,
     /// Pods by the addresses they claim.
-    claims: FxHashMap<Arc<str>, BTreeSet<NamespacedName>>,
-    pods_of_node: FxHashMap<String, BTreeSet<NamespacedName>>,
+    claims: FxHashMap<Arc<str>, Few<NamespacedName>>,
+    pods_of_node: FxHashMap<String, Few<NamespacedName>>,
     workload_entries: FxHashMap<NamespacedName, Arc<Workload>>,
     workload_entry_labels: LabelIndex,
     /// Slices by owning service.
-    slices: FxHashMap<NamespacedName, BTreeSet<Arc<str>>>,
+    slices: FxHashMap<NamespacedName, Few<Arc<str>>>,
     /// Slices by the pods they name.
-    slices_of_pod: FxHashMap<NamespacedName, BTreeSet<NamespacedName>>,
+    slices_of_pod: FxHashMap<NamespacedName, Few<NamespacedName>>,
     /// Slices by the (namespace, address) pairs that they list without a pod.
-    slices_of_address: FxHashMap<NamespacedName, BTreeSet<NamespacedName>>,
+    slices_of_address: FxHashMap<NamespacedName, Few<NamespacedName>>,
     /// Selectors of Kubernetes Services, for WorkloadEntries.
     service_selectors: SelectorIndex,
     /// Selectors of ServiceEntries.
@@ -141,9 +166,9 @@ pub(crate) struct Registry {
     /// What is derived of each ServiceEntry.
     entries: FxHashMap<NamespacedName, Entry>,
     /// ServiceEntries by host.
-    entries_of_host: FxHashMap<ServiceKey, BTreeSet<Arc<str>>>,
+    entries_of_host: FxHashMap<ServiceKey, Few<Arc<str>>>,
     /// Instances of each host, as far as they are published by address.
-    addresses_of_host: FxHashMap<ServiceKey, BTreeSet<Arc<str>>>,
+    addresses_of_host: FxHashMap<ServiceKey, Few<Arc<str>>>,
     legacy_addresses: LegacyAddresses,
     /// Addresses of the host names of network gateways.
     gateway_addresses: BTreeMap<Arc<str>, Vec<Arc<str>>>,

@@ -16,6 +16,8 @@ const REVISION_LABEL: &str = "istio.io/rev";
 #[derive(Default, Debug)]
 pub(crate) struct Store {
     hidden: Tables,
+    /// Something was hidden before; most meshes hide nothing, ever.
+    has_hidden: bool,
     selectors: Vec<LabelSelector>,
 }
 
@@ -45,15 +47,15 @@ impl Store {
     ) -> Vec<Update> {
         let (old, visible) = match new {
             Some(object) if self.counts(state, &object) => {
-                self.hidden.remove(&key);
+                self.unhide(&key);
                 (state.objects.insert(object.clone()), Some(object))
             }
             Some(object) => {
-                self.hidden.insert(object);
+                self.hide(object);
                 (state.objects.remove(&key), None)
             }
             None => {
-                self.hidden.remove(&key);
+                self.unhide(&key);
                 (state.objects.remove(&key), None)
             }
         };
@@ -73,6 +75,17 @@ impl Store {
         updates
     }
 
+    fn hide(&mut self, object: Object) {
+        self.has_hidden = true;
+        self.hidden.insert(object);
+    }
+
+    fn unhide(&mut self, key: &ConfigKey) {
+        if self.has_hidden {
+            self.hidden.remove(key);
+        }
+    }
+
     /// Moves objects of some namespaces between those that count and those that do not.
     fn resettle(
         &mut self,
@@ -89,7 +102,7 @@ impl Store {
         let (shown, gone) = (moved(&self.hidden, true), moved(&state.objects, false));
         for object in shown {
             let key = object.key();
-            self.hidden.remove(&key);
+            self.unhide(&key);
             state.objects.insert(object.clone());
             updates.push(Update {
                 key,
@@ -100,7 +113,7 @@ impl Store {
         for object in gone {
             let key = object.key();
             state.objects.remove(&key);
-            self.hidden.insert(object.clone());
+            self.hide(object.clone());
             updates.push(Update {
                 key,
                 old: Some(object),

@@ -430,13 +430,16 @@ impl ServiceEndpoints {
         if shards.is_empty() {
             return None;
         }
-        let accounts: BTreeSet<&Arc<str>> = shards
+        let mut accounts: Vec<Arc<str>> = shards
             .values()
             .flat_map(|s| s.iter())
             .map(|e| &e.service_account)
             .filter(|a| !a.is_empty())
+            .cloned()
             .collect();
-        let service_accounts = accounts.into_iter().cloned().collect();
+        accounts.sort_unstable();
+        accounts.dedup();
+        let service_accounts = accounts.into();
         let fingerprint = fingerprint::of(&shards);
         Some(Arc::new(Self {
             shards,

@@ -5,6 +5,7 @@ use model::{ConfigKey, Kind, MeshState, NamespacedName, PushRequest, Reason, Ser
 
 use super::{
     Dirty, Entry, Registry, entries,
+    few::Few,
     filing::{mark_slices, refile, unfile},
     kubernetes, kubernetes_service, map_all, networks, note, replace_services, same_service,
     vip::LegacyAddresses,
@@ -60,7 +61,7 @@ impl Registry {
                     .claims
                     .get(address)
                     .into_iter()
-                    .flatten()
+                    .flat_map(Few::iter)
                     .filter(|p| **p != name);
                 for rival in rivals {
                     mark_slices(state, self.slices_of_pod.get(rival), dirty);
@@ -192,11 +193,7 @@ impl Registry {
                         legacy,
                         settings,
                     ),
-                    selector: entry
-                        .spec
-                        .workload_selector
-                        .as_ref()
-                        .map(|s| s.labels.clone()),
+                    selects: entry.spec.workload_selector.is_some(),
                 }
             });
             (name, entry)
@@ -208,18 +205,16 @@ impl Registry {
                 None => self.entries.remove(&name),
             };
             let old = old.unwrap_or_default();
-            if old.selector != new.selector {
-                if let Some(selector) = &old.selector {
-                    self.entry_selectors
-                        .remove(&name.namespace, &name.name, selector);
+            if old.selector() != new.selector() {
+                let NamespacedName { namespace, name } = &name;
+                if let Some(selector) = old.selector() {
+                    self.entry_selectors.remove(namespace, name, selector);
                 }
-                if let Some(selector) = &new.selector {
-                    self.entry_selectors
-                        .insert(&name.namespace, &name.name, selector);
+                if let Some(selector) = new.selector() {
+                    self.entry_selectors.insert(namespace, name, selector);
                 }
             }
-            let old_hosts: BTreeSet<ServiceKey> = old.services.iter().map(|s| s.key()).collect();
-            let new_hosts: BTreeSet<ServiceKey> = new.services.iter().map(|s| s.key()).collect();
+            let (old_hosts, new_hosts) = (old.hosts(), new.hosts());
             refile(
                 &mut self.entries_of_host,
                 &old_hosts,

@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Entry,
+    few::Few,
     kubernetes::traffic_distribution,
     labels::LabelIndex,
     settings::Settings,
@@ -55,16 +56,12 @@ pub(crate) fn services(
     settings: &Settings,
 ) -> Vec<Arc<Service>> {
     let Config { meta, spec } = entry;
-    let mut hosts: Vec<Arc<str>> = spec.hosts.iter().map(|h| h.as_str().into()).collect();
-    let mut seen = BTreeSet::new();
-    hosts.retain(|h| seen.insert(h.clone()));
-    let mut addresses: Vec<Arc<str>> = if spec.addresses.is_empty() {
+    let hosts = unique(spec.hosts.iter().map(|h| h.as_str().into()));
+    let addresses = if spec.addresses.is_empty() {
         vec![UNSPECIFIED_ADDRESS.into()]
     } else {
-        spec.addresses.iter().filter_map(|a| address(a)).collect()
+        unique(spec.addresses.iter().filter_map(|a| address(a)))
     };
-    let mut seen = BTreeSet::new();
-    addresses.retain(|a| seen.insert(a.clone()));
     let ports: Vec<Port> = spec.ports.iter().filter_map(port).collect();
     let resolution = match spec.resolution {
         service_entry::Resolution::None => Resolution::Passthrough,
@@ -74,7 +71,7 @@ pub(crate) fn services(
         service_entry::Resolution::DynamicDns => Resolution::DynamicDns,
     };
     let mesh_external = spec.location == Location::MeshExternal;
-    let attributes = Attributes {
+    let mut attributes = Some(Attributes {
         registry: Registry::External,
         name: settings.words.empty.clone(),
         namespace: meta.namespace.clone(),
@@ -99,11 +96,20 @@ pub(crate) fn services(
             .get(CONNECT_STRATEGY_ANNOTATION)
             .is_some_and(|v| v.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT")),
         publish_not_ready_addresses: false,
-    };
+    });
     let mut services = Vec::with_capacity(hosts.len() * addresses.len());
+    let mut left = hosts.len() * addresses.len();
     for hostname in hosts {
         let (v4, v6) = allocated(entry, &hostname, legacy, settings);
         for address in &addresses {
+            left -= 1;
+            // The last service takes what the others copy.
+            let own = if left == 0 {
+                attributes.take()
+            } else {
+                attributes.clone()
+            };
+            let Some(own) = own else { continue };
             let service = Service {
                 hostname: hostname.clone(),
                 ports: ports.clone(),
@@ -122,7 +128,7 @@ pub(crate) fn services(
                 resource_version: meta.resource_version.clone(),
                 attributes: Attributes {
                     name: hostname.clone(),
-                    ..attributes.clone()
+                    ..own
                 },
                 source: ConfigKey {
                     kind: Kind::ServiceEntry,
@@ -135,6 +141,19 @@ pub(crate) fn services(
         }
     }
     services
+}
+
+/// Drops repetitions.
+fn unique(names: impl Iterator<Item = Arc<str>>) -> Vec<Arc<str>> {
+    let mut seen = Few::None;
+    let mut unique = Vec::with_capacity(names.size_hint().1.unwrap_or_default());
+    for name in names {
+        if !seen.contains(&name) {
+            seen.insert(name.clone());
+            unique.push(name);
+        }
+    }
+    unique
 }
 
 fn port(port: &service_entry::ServicePort) -> Option<Port> {
@@ -259,7 +278,7 @@ pub(crate) struct Inputs<'a> {
 pub(crate) fn endpoints(
     namespace: &Arc<str>,
     hostname: &str,
-    entries: &BTreeSet<Arc<str>>,
+    entries: &Few<Arc<str>>,
     inputs: Inputs<'_>,
 ) -> Vec<ServiceInstance> {
     let mut found: Vec<(&Config<ServiceEntry>, &[Arc<Service>])> = entries

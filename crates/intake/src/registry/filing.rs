@@ -1,5 +1,5 @@
 //! Filing objects in the registry's indexes, and marking what depends on them.
-use std::{borrow::Borrow, collections::BTreeSet, hash::Hash, sync::Arc};
+use std::{borrow::Borrow, hash::Hash, sync::Arc};
 
 use model::{
     Config, Kind, Labels, MeshState, Meta, NamespacedName, Object, PushRequest, Reason, Table,
@@ -8,7 +8,7 @@ use model::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{Dirty, Registry, Update, kubernetes, note, settings::NETWORK_LABEL, slices};
+use super::{Dirty, Registry, Update, few::Few, kubernetes, note, settings::NETWORK_LABEL, slices};
 
 impl Registry {
     /// Files a changed object and marks what is derived from it.
@@ -48,7 +48,7 @@ impl Registry {
                     self.pods_of_node
                         .get(&*name.name)
                         .into_iter()
-                        .flatten()
+                        .flat_map(Few::iter)
                         .cloned(),
                 );
                 dirty
@@ -109,7 +109,7 @@ impl Registry {
             return;
         }
         if let Some(old) = old {
-            unfile(&mut self.pods_of_node, &old, name);
+            unfile(&mut self.pods_of_node, &*old, name);
         }
         if let Some(new) = new {
             self.pods_of_node
@@ -200,7 +200,7 @@ impl Registry {
                 let Some(entry) = self.entries.get(&name) else {
                     continue;
                 };
-                if entry.selector.as_ref().is_some_and(|s| selects(s, labels)) {
+                if entry.selector().is_some_and(|s| selects(s, labels)) {
                     dirty.hosts.extend(entry.services.iter().map(|s| s.key()));
                 }
             }
@@ -211,10 +211,10 @@ impl Registry {
 /// Marks the services that own slices.
 pub(super) fn mark_slices(
     state: &MeshState,
-    slices: Option<&BTreeSet<NamespacedName>>,
+    slices: Option<&Few<NamespacedName>>,
     dirty: &mut Dirty,
 ) {
-    for name in slices.into_iter().flatten() {
+    for name in slices.into_iter().flat_map(Few::iter) {
         let slice = state.objects.endpoint_slices.get(name);
         dirty
             .endpoints
@@ -223,11 +223,12 @@ pub(super) fn mark_slices(
 }
 
 /// Takes a name out of an index.
-pub(super) fn unfile<K, Q, N>(index: &mut FxHashMap<K, BTreeSet<N>>, key: &Q, name: &N)
+pub(super) fn unfile<K, Q, N, M>(index: &mut FxHashMap<K, Few<N>>, key: &Q, name: &M)
 where
     K: Borrow<Q> + Eq + Hash,
     Q: Eq + Hash + ?Sized,
-    N: Ord,
+    N: Ord + Borrow<M>,
+    M: Ord + ?Sized,
 {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);
@@ -237,26 +238,25 @@ where
     }
 }
 
-/// Moves a name from the keys `old` to the keys `new`.
-pub(super) fn refile<K: Ord + Eq + Hash + Clone, N: Ord + Clone>(
-    index: &mut FxHashMap<K, BTreeSet<N>>,
-    old: &BTreeSet<K>,
-    new: &BTreeSet<K>,
+/// Moves a name from the keys `old` to the keys `new`; both are sorted.
+pub(super) fn refile<K: Ord + Hash + Clone, N: Ord + Clone>(
+    index: &mut FxHashMap<K, Few<N>>,
+    old: &[K],
+    new: &[K],
     name: &N,
 ) {
-    for key in old.difference(new) {
+    for key in old.iter().filter(|k| new.binary_search(k).is_err()) {
         unfile(index, key, name);
     }
-    for key in new.difference(old) {
+    for key in new.iter().filter(|k| old.binary_search(k).is_err()) {
         index.entry(key.clone()).or_default().insert(name.clone());
     }
 }
 
-/// The pods that a slice names, and the (namespace, address) pairs that it lists without one.
-fn listed(
-    slice: Option<&Config<EndpointSlice>>,
-) -> (BTreeSet<NamespacedName>, BTreeSet<NamespacedName>) {
-    let (mut pods, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+/// The pods that a slice names, and the (namespace, address) pairs that it lists without one; both
+/// sorted.
+fn listed(slice: Option<&Config<EndpointSlice>>) -> (Vec<NamespacedName>, Vec<NamespacedName>) {
+    let (mut pods, mut addresses) = (Vec::new(), Vec::new());
     for (slice, endpoint) in slice
         .into_iter()
         .flat_map(|s| s.spec.endpoints.iter().map(move |e| (s, e)))
@@ -264,13 +264,17 @@ fn listed(
         let namespace = &slice.meta.namespace;
         match slices::pod_behind(endpoint, namespace) {
             Some(pod) => {
-                pods.insert(pod);
+                pods.push(pod);
             }
             None => addresses.extend(endpoint.addresses.iter().map(|a| NamespacedName {
                 namespace: namespace.clone(),
                 name: a.as_str().into(),
             })),
         }
+    }
+    for names in [&mut pods, &mut addresses] {
+        names.sort_unstable();
+        names.dedup();
     }
     (pods, addresses)
 }

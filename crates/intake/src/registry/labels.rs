@@ -12,7 +12,7 @@ use std::{
 use model::Labels;
 use rustc_hash::FxHashMap;
 
-type Names = BTreeSet<Arc<str>>;
+use super::few::Few;
 
 /// Selectors of one kind of object, by namespace and lead.
 #[derive(Default, Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct SelectorIndex {
 #[derive(Default, Debug)]
 struct Selectors {
     /// Selectors without labels: they select every workload.
-    empty: Names,
-    leads: FxHashMap<String, FxHashMap<String, Names>>,
+    empty: BTreeSet<Arc<str>>,
+    leads: FxHashMap<String, FxHashMap<String, Few<Arc<str>>>>,
 }
 
 impl SelectorIndex {
@@ -37,16 +37,15 @@ impl SelectorIndex {
     /// Files a selector under the name of its object.
     pub(crate) fn insert(&mut self, namespace: &Arc<str>, name: &Arc<str>, selector: &Labels) {
         let selectors = self.namespaces.entry(namespace.clone()).or_default();
-        let names = match selector.first_key_value() {
-            None => &mut selectors.empty,
-            Some((key, value)) => selectors
-                .leads
-                .entry(key.clone())
-                .or_default()
-                .entry(value.clone())
-                .or_default(),
+        let Some((key, value)) = selector.first_key_value() else {
+            selectors.empty.insert(name.clone());
+            return;
         };
-        names.insert(name.clone());
+        let values = selectors.leads.entry(key.clone()).or_default();
+        values
+            .entry(value.clone())
+            .or_default()
+            .insert(name.clone());
     }
 
     /// Takes a selector out.
@@ -89,7 +88,7 @@ impl SelectorIndex {
             labels
                 .iter()
                 .filter_map(|(key, value)| s.leads.get(key)?.get(value))
-                .flatten()
+                .flat_map(Few::iter)
         });
         empty.chain(led)
     }
@@ -103,8 +102,8 @@ pub(crate) struct LabelIndex {
 
 #[derive(Default, Debug)]
 struct Workloads {
-    all: Names,
-    by_key: BTreeMap<String, FxHashMap<String, Names>>,
+    all: BTreeSet<Arc<str>>,
+    by_key: BTreeMap<String, FxHashMap<String, Few<Arc<str>>>>,
 }
 
 impl LabelIndex {
@@ -173,7 +172,7 @@ impl LabelIndex {
         if workloads.by_key.contains_key(key) {
             return;
         }
-        let mut values: FxHashMap<String, Names> = FxHashMap::default();
+        let mut values: FxHashMap<String, Few<Arc<str>>> = FxHashMap::default();
         for name in &workloads.all {
             if let Some(value) = labels(name).and_then(|l| l.get(key)) {
                 values
@@ -191,17 +190,20 @@ impl LabelIndex {
         namespace: &str,
         selector: &Labels,
     ) -> impl Iterator<Item = &Arc<str>> {
-        let names = self.namespaces.get(namespace).and_then(|workloads| {
-            let Some((key, value)) = selector.first_key_value() else {
-                return Some(&workloads.all);
-            };
-            match workloads.by_key.get(key) {
-                Some(values) => values.get(value),
-                // Not prepared: every workload is a candidate.
-                None => Some(&workloads.all),
-            }
-        });
-        names.into_iter().flatten()
+        let workloads = self.namespaces.get(namespace);
+        let found = selector
+            .first_key_value()
+            .and_then(|(key, value)| Some(workloads?.by_key.get(key)?.get(value)));
+        // Without a label, or without preparation, every workload is a candidate.
+        let all = found
+            .is_none()
+            .then_some(workloads)
+            .flatten()
+            .map(|w| &w.all);
+        let found = found.flatten();
+        all.into_iter()
+            .flatten()
+            .chain(found.into_iter().flat_map(Few::iter))
     }
 }
 

@@ -1,9 +1,5 @@
 //! Deriving endpoints, instances and network gateways, and publishing them in the state.
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
 use model::{
     Endpoint, InstanceKey, MeshState, NamespacedName, PushRequest, Reason, Resolution,
@@ -12,8 +8,8 @@ use model::{
 };
 
 use super::{
-    Dirty, Registry, count, entries, kubernetes_service, map_all, networks, note, prepare,
-    services_of, slices,
+    Dirty, Registry, count, entries, few::Few, kubernetes_service, map_all, networks, note,
+    prepare, services_of, slices,
 };
 
 /// New endpoint lists of services, by shard.
@@ -99,12 +95,13 @@ impl Registry {
             }
         }
         for host in hosts {
-            for entry in self.entries_of_host.get(host).into_iter().flatten() {
+            let entries = self.entries_of_host.get(host);
+            for entry in entries.into_iter().flat_map(Few::iter) {
                 let name = NamespacedName {
                     namespace: host.namespace.clone(),
                     name: entry.clone(),
                 };
-                if let Some(selector) = self.entries.get(&name).and_then(|e| e.selector.as_ref()) {
+                if let Some(selector) = self.entries.get(&name).and_then(|e| e.selector()) {
                     prepare(pod_labels, pods, &name.namespace, selector);
                     prepare(
                         workload_entry_labels,
@@ -132,7 +129,7 @@ impl Registry {
             workload_entries: &self.workload_entries,
             workload_entry_labels: &self.workload_entry_labels,
         };
-        let no_slices = BTreeSet::new();
+        let no_slices = Few::None;
         let derived = map_all(services, |name| {
             let key = self.settings.service_key(&name.namespace, &name.name);
             let config = state.objects.services.get(&name);
@@ -171,7 +168,7 @@ impl Registry {
             workload_entries: &self.workload_entries,
             workload_entry_labels: &self.workload_entry_labels,
         };
-        let no_entries = BTreeSet::new();
+        let no_entries = Few::None;
         let derived = map_all(hosts, |key: ServiceKey| {
             let entries = self.entries_of_host.get(&key).unwrap_or(&no_entries);
             let instances = entries::endpoints(&key.namespace, &key.hostname, entries, inputs);
@@ -195,39 +192,48 @@ impl Registry {
         key: &ServiceKey,
         instances: Vec<ServiceInstance>,
     ) {
-        let mut by_address: BTreeMap<Arc<str>, Vec<ServiceInstance>> = BTreeMap::new();
-        for instance in instances {
-            let address = instance.endpoint.addresses.first();
-            if let Some(address) = address.filter(|a| a.parse::<IpAddr>().is_ok()) {
-                by_address
-                    .entry(address.clone())
-                    .or_default()
-                    .push(instance);
-            }
-        }
+        let mut addressed: Vec<(Arc<str>, ServiceInstance)> = instances
+            .into_iter()
+            .filter_map(|instance| {
+                let address = instance.endpoint.addresses.first()?.clone();
+                address
+                    .parse::<IpAddr>()
+                    .is_ok()
+                    .then_some((address, instance))
+            })
+            .collect();
+        // Instances of one address keep their order.
+        addressed.sort_by(|(a, _), (b, _)| a.cmp(b));
         let at = |address: &Arc<str>| InstanceKey {
             address: address.clone(),
             service: key.clone(),
         };
-        for address in self.addresses_of_host.get(key).into_iter().flatten() {
-            if !by_address.contains_key(address) {
-                state.instances.remove(&at(address));
+        let mut addresses = Few::None;
+        let mut rest = addressed.into_iter().peekable();
+        while let Some((address, first)) = rest.next() {
+            let mut instances = vec![first];
+            while let Some((_, next)) = rest.next_if(|(a, _)| *a == address) {
+                instances.push(next);
             }
-        }
-        if by_address.is_empty() {
-            self.addresses_of_host.remove(key);
-        } else {
-            self.addresses_of_host
-                .insert(key.clone(), by_address.keys().cloned().collect());
-        }
-        for (address, instances) in by_address {
-            let key = at(&address);
+            let at = at(&address);
             if state
                 .instances
-                .get(&key)
+                .get(&at)
                 .is_none_or(|old| **old != *instances)
             {
-                state.instances.insert(key, instances.into());
+                state.instances.insert(at, instances.into());
+            }
+            addresses.insert(address);
+        }
+        let old = if addresses.is_empty() {
+            self.addresses_of_host.remove(key)
+        } else {
+            self.addresses_of_host
+                .insert(key.clone(), addresses.clone())
+        };
+        for address in old.iter().flat_map(Few::iter) {
+            if !addresses.contains(address) {
+                state.instances.remove(&at(address));
             }
         }
     }

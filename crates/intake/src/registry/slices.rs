@@ -12,6 +12,7 @@ use model::{
 use rustc_hash::FxHashMap;
 
 use super::{
+    few::Few,
     labels::LabelIndex,
     settings::Settings,
     workload::{Workload, bare_endpoint},
@@ -33,7 +34,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) slices: &'a Table<kubernetes::EndpointSlice>,
     pub(crate) pods: &'a FxHashMap<NamespacedName, Arc<Workload>>,
     /// Pods by address.
-    pub(crate) claims: &'a FxHashMap<Arc<str>, BTreeSet<NamespacedName>>,
+    pub(crate) claims: &'a FxHashMap<Arc<str>, Few<NamespacedName>>,
     pub(crate) workload_entries: &'a FxHashMap<NamespacedName, Arc<Workload>>,
     pub(crate) workload_entry_labels: &'a LabelIndex,
 }
@@ -91,12 +92,12 @@ impl ServiceFacts {
 pub(crate) fn derive(
     name: &NamespacedName,
     service: Option<(&Config<kubernetes::Service>, &Service)>,
-    slices: &BTreeSet<Arc<str>>,
+    slices: &Few<Arc<str>>,
     inputs: Inputs<'_>,
 ) -> (Vec<Arc<Endpoint>>, Vec<Parked>) {
     let facts = ServiceFacts::of(service, inputs.settings);
     let mut collected = Collected::default();
-    for slice in slices {
+    for slice in slices.iter() {
         let key = NamespacedName {
             namespace: name.namespace.clone(),
             name: slice.clone(),
@@ -220,7 +221,7 @@ impl<'a> Inputs<'a> {
             .claims
             .get(address)
             .into_iter()
-            .flatten()
+            .flat_map(Few::iter)
             .filter(|other| *other != pod);
         !others
             .filter_map(|other| self.pods.get(other))

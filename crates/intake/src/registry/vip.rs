@@ -21,6 +21,9 @@ pub(crate) struct LegacyAddresses(FxHashMap<ServiceKey, (Arc<str>, Arc<str>)>);
 impl LegacyAddresses {
     /// Gives each key an address, as far as there are any.
     pub(crate) fn allocate(keys: &BTreeSet<ServiceKey>) -> Self {
+        if keys.is_empty() {
+            return Self::default();
+        }
         let mut slots: Vec<Option<&ServiceKey>> = vec![None; SLOTS as usize];
         for key in keys {
             let hash = fnv1a(&key.to_string());
