@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, time::Instant};
 
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::{JoinError, JoinSet},
     time::{Instant as TokioInstant, sleep_until},
 };
@@ -22,6 +22,7 @@ pub const MAX_BYPASSING: usize = 64;
 #[derive(Debug)]
 pub struct Intake<E> {
     events: mpsc::Sender<E>,
+    options: watch::Sender<Options<E>>,
     progress: Progress,
 }
 
@@ -29,6 +30,7 @@ impl<E> Clone for Intake<E> {
     fn clone(&self) -> Self {
         Self {
             events: self.events.clone(),
+            options: self.options.clone(),
             progress: self.progress.clone(),
         }
     }
@@ -45,6 +47,11 @@ impl<E> Intake<E> {
             self.progress.leave();
             Closed(refused.0)
         })
+    }
+
+    /// Replaces the options; events already gathered are judged by the new ones.
+    pub fn set_options(&self, options: Options<E>) {
+        self.options.send_replace(options);
     }
 
     /// The counters of what was sent and consumed.
@@ -76,6 +83,7 @@ impl<E> std::error::Error for Closed<E> {}
 pub struct Driver<E> {
     debouncer: Debouncer<E>,
     events: mpsc::Receiver<E>,
+    options: watch::Receiver<Options<E>>,
     progress: Progress,
     /// At most one debounced batch.
     consuming: JoinSet<()>,
@@ -88,14 +96,18 @@ impl<E: Merge + Send + 'static> Driver<E> {
     /// Makes a driver and its intake, with a queue of `queue` events between them (at least 1).
     pub fn new(options: Options<E>, queue: usize) -> (Intake<E>, Self) {
         let (sender, events) = mpsc::channel(queue.max(1));
+        let debouncer = Debouncer::new(options.clone());
+        let (options_sender, options) = watch::channel(options);
         let progress = Progress::default();
         let intake = Intake {
             events: sender,
+            options: options_sender,
             progress: progress.clone(),
         };
         let driver = Self {
-            debouncer: Debouncer::new(options),
+            debouncer,
             events,
+            options,
             progress,
             consuming: JoinSet::new(),
             bypassing: JoinSet::new(),
@@ -132,6 +144,11 @@ impl<E: Merge + Send + 'static> Driver<E> {
                     None
                 }
                 () = sleep_until(deadline.unwrap_or_else(now).into()), if deadline.is_some() => {
+                    self.debouncer.on_timer(now())
+                }
+                Ok(()) = self.options.changed() => {
+                    let options = self.options.borrow_and_update().clone();
+                    self.debouncer.set_options(options);
                     self.debouncer.on_timer(now())
                 }
                 received = self.events.recv(), if accepts => {

@@ -13,6 +13,10 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// A file with settings, which win over the environment: a YAML mapping of variables to values.
+    /// `discovery` takes over changes of throttle and debounce settings while it runs.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
 }
 
 /// What to do.

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use debounce::{Batch, Lane, Options as DebounceOptions, Window};
+use debounce::{Batch, Lane};
 use generators::{Mesh, Update};
 use intake::{Change, Intake, Severity};
 use model::{Kind, MeshState, PushRequest, Reason, config::NamespacedName};
@@ -26,7 +26,8 @@ use crate::{
     http::{self, Shown},
     load::{self, Loaded},
     metrics::Metrics,
-    settings::Settings,
+    reload::Reload,
+    settings::{Settings, SettingsFile},
     sources, throttling,
 };
 
@@ -37,17 +38,22 @@ const SOURCE_QUEUE: usize = 64;
 /// Where events enter: the throttle, with the debounce behind it.
 pub(crate) type Gate = throttle::Gate<Event, debounce::Intake<Event>>;
 
-/// Serves until a signal says to stop.
+/// Serves until a signal says to stop. Changes of the settings file are taken over while it runs, as
+/// far as they can be.
 ///
 /// # Errors
 /// When the input cannot be read, an address cannot be bound, or two generators serve one type.
-pub fn run(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
+pub fn run(
+    args: DiscoveryArgs,
+    settings: Settings,
+    file: Option<SettingsFile>,
+) -> anyhow::Result<()> {
     log(args.json_log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
-    runtime.block_on(serve(args, settings))
+    runtime.block_on(serve(args, settings, file))
 }
 
 /// Sends the log to the standard error output, at the level of `RUST_LOG` or INFO.
@@ -69,7 +75,11 @@ fn log(json: bool) -> anyhow::Result<()> {
     done.map_err(|error| anyhow::anyhow!("start the log: {error}"))
 }
 
-async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
+async fn serve(
+    args: DiscoveryArgs,
+    settings: Settings,
+    file: Option<SettingsFile>,
+) -> anyhow::Result<()> {
     let started = Instant::now();
     tracing::info!(?settings, "settings");
     let policies = throttling::policies()?;
@@ -105,16 +115,12 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     let everything = PushRequest::everything(Reason::Global, started.into_std());
     server.publish(first, &Update(everything));
     let latest = Arc::new(Mutex::new(state));
-    let window = Window {
-        after: settings.debounce_after,
-        max: settings.debounce_max,
-    };
     let (debounce, debouncing) =
-        debounce::Driver::new(debounce_options(window, &settings), debounce::DEFAULT_QUEUE);
+        debounce::Driver::new(settings.debounce(), debounce::DEFAULT_QUEUE);
+    let root_namespace: Arc<str> = latest.lock().mesh.root_namespace.as_str().into();
     let engine = {
         let state = latest.clone();
-        let root = state.lock().mesh.root_namespace.clone();
-        let engine = throttling::engine(&settings.throttle, &root, policy)?;
+        let engine = throttling::engine(&settings.throttle, &root_namespace, policy)?;
         engine.with_labels(move |namespace| labels_of(&state.lock(), namespace))
     };
     let enabled = engine.is_enabled();
@@ -122,11 +128,19 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "the one wall clock")]
     let (gate, throttling) = throttle::Driver::new(
         engine,
-        debounce,
+        debounce.clone(),
         throttle::DEFAULT_QUEUE,
         std::time::SystemTime::now,
         metrics.clone(),
     );
+    let reload = Reload {
+        file,
+        settings: settings.clone(),
+        root_namespace,
+        throttle: gate.clone(),
+        debounce,
+        latest: latest.clone(),
+    };
     let (ready_sender, ready) = watch::channel(false);
     let shown = Shown {
         metrics: metrics.clone(),
@@ -184,6 +198,13 @@ async fn serve(args: DiscoveryArgs, settings: Settings) -> anyhow::Result<()> {
     });
 
     let transport = transport(&args, &settings);
+    tasks.spawn({
+        let run = reload.run(stop.clone());
+        async move {
+            run.await;
+            Ok(())
+        }
+    });
     let service = server.service();
     let draining = stopped(&stop);
     tasks.spawn(async move {
@@ -262,15 +283,6 @@ async fn signal() {
     tokio::select! {
         _ = term.recv() => {}
         _ = interrupt.recv() => {}
-    }
-}
-
-fn debounce_options(window: Window, settings: &Settings) -> DebounceOptions<Event> {
-    let options = DebounceOptions::new(window).adaptive(settings.debounce_adaptive);
-    if settings.debounce_endpoints {
-        options
-    } else {
-        options.bypass(|event: &Event| event.0.endpoints_only())
     }
 }
 

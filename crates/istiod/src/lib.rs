@@ -9,6 +9,7 @@ mod http;
 pub mod load;
 mod metrics;
 pub mod node;
+mod reload;
 pub mod settings;
 mod sources;
 pub mod throttling;
@@ -23,7 +24,7 @@ use serde_json::Value;
 use xds::{Registry, XDS_GENERATORS};
 
 use cli::{Cli, Command, StructuredOutput};
-use settings::{Environment, Settings};
+use settings::{Environment, Settings, SettingsFile};
 
 /// Reads the generators that are linked in.
 ///
@@ -41,7 +42,14 @@ pub fn main() -> ExitCode {
 
 /// Runs a command; its outcome is the exit status.
 pub fn run(cli: Cli) -> ExitCode {
-    let settings = match Settings::resolve(&Environment) {
+    let file = match cli.settings.as_deref().map(SettingsFile::read).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            fail(&format_args!("{error:#}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let settings = match file.clone().unwrap_or_default().resolve(&Environment) {
         Ok(settings) => settings,
         Err(errors) => {
             for error in errors {
@@ -51,7 +59,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }
     };
     let result = match cli.command {
-        Command::Discovery(args) => discovery::run(args, settings).map(|()| true),
+        Command::Discovery(args) => discovery::run(args, settings, file).map(|()| true),
         Command::Generate(args) => generate(&args, &settings),
         Command::Validate(args) => validate(&args, &settings),
         Command::Bootstrap(args) => bootstrap(&args),

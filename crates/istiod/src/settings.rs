@@ -1,8 +1,14 @@
-//! Settings: everything that the process reads from its environment, once.
+//! Settings: everything that the process reads from its environment and its settings file.
+
+mod file;
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
+use debounce::Window;
 use model::{Features, features::FeatureError};
+
+pub use self::file::SettingsFile;
+use crate::event::Event;
 
 /// Where settings come from; tests pass a map.
 pub trait Source {
@@ -133,6 +139,33 @@ impl Settings {
             Ok(settings)
         } else {
             Err(errors)
+        }
+    }
+
+    /// Tells whether a variable takes effect while the process runs, when it changes in the settings
+    /// file.
+    pub(crate) fn is_live(variable: &str) -> bool {
+        const LIVE: [&str; 5] = [
+            "PILOT_DEBOUNCE_AFTER",
+            "PILOT_DEBOUNCE_MAX",
+            "PILOT_ENABLE_ADAPTIVE_DEBOUNCE",
+            "PILOT_ENABLE_EDS_DEBOUNCE",
+            "PILOT_ENABLE_NAMESPACE_THROTTLE",
+        ];
+        LIVE.contains(&variable) || variable.starts_with("PILOT_NAMESPACE_THROTTLE_")
+    }
+
+    /// The part of the debounce.
+    pub(crate) fn debounce(&self) -> debounce::Options<Event> {
+        let window = Window {
+            after: self.debounce_after,
+            max: self.debounce_max,
+        };
+        let options = debounce::Options::new(window).adaptive(self.debounce_adaptive);
+        if self.debounce_endpoints {
+            options
+        } else {
+            options.bypass(|event: &Event| event.0.endpoints_only())
         }
     }
 

@@ -54,14 +54,19 @@ pub(crate) fn engine(
     root_namespace: &str,
     policy: Registration,
 ) -> anyhow::Result<Engine<Event>> {
-    let mut settings = settings.clone();
-    settings.exempt.insert(root_namespace.into());
-    Engine::new(settings, policy).with_context(|| {
+    Engine::new(with_root(settings, root_namespace), policy).with_context(|| {
         format!(
             "throttle policy {}: parameters of {PARAMETERS}",
             policy.name
         )
     })
+}
+
+/// Exempts the root namespace of the mesh too.
+pub(crate) fn with_root(settings: &Settings<Arc<str>>, root_namespace: &str) -> Settings<Arc<str>> {
+    let mut settings = settings.clone();
+    settings.exempt.insert(root_namespace.into());
+    settings
 }
 
 const PARAMETERS: &str = "PILOT_NAMESPACE_THROTTLE_PARAMETERS";

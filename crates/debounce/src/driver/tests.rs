@@ -115,6 +115,21 @@ async fn batch_closes_after_quiet_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn changed_options_hold_for_the_batch_that_gathers() {
+    let mut harness = Harness::new(Options::new(window(1_000, 10_000)), ms(0));
+    harness.send(keys(["a"])).await;
+    sleep(ms(60)).await;
+    let intake = harness.intake.as_ref().expect("open");
+    intake.set_options(Options::new(window(100, 10_000)));
+    assert_eq!(harness.batches.recv().await, Some((ms(100), keys(["a"]))));
+    let intake = harness.intake.as_ref().expect("open");
+    intake.set_options(Options::new(window(100, 10_000)).bypass(|_| true));
+    sleep(ms(1)).await;
+    harness.send(keys(["b"])).await;
+    assert_eq!(harness.batches.recv().await, Some((ms(101), keys(["b"]))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn batch_closes_at_the_maximum() {
     let mut harness = Harness::new(Options::new(window(100, 1_000)), ms(0));
     for _ in 0..30 {
