@@ -10,24 +10,35 @@ mod fleet;
 mod mesh;
 mod names;
 mod report;
+mod stage;
 mod usage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
+use tokio::time::sleep;
 
 pub use churn::Churn;
-pub use report::{Report, Row, Sent, Times};
+pub use mesh::Form;
+pub use report::{Report, Row, Sent, Times, TypeTimes};
 
 use crate::control_plane::{ControlPlane, Setup};
 use fleet::Fleet;
 use mesh::Mesh;
+use stage::Stage;
 use usage::Usage;
 
 /// Longest time until every client has its first configuration.
 const FIRST_CONFIG: Duration = Duration::from_mins(5);
+
+/// Time for the server to come to rest before its memory is looked at.
+const REST: Duration = Duration::from_secs(3);
+/// A control plane that is started here takes as many streams at once as come: how it spreads them
+/// is not what is measured. A variable given in [`Options::environment`] goes before.
+const STREAMS: (&str, &str) = ("PILOT_MAX_REQUESTS_PER_SECOND", "100000");
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -36,8 +47,13 @@ pub struct Options {
     pub server: Option<SocketAddr>,
     /// Its process, for memory and CPU time.
     pub pid: Option<u32>,
-    /// The folder that it reads; a temporary one when `istiod` is started.
+    /// The folder that it reads; a temporary one when `istiod` is started. Nothing is changed in
+    /// the mesh of a server without one.
     pub config: Option<PathBuf>,
+    /// Environment variables of the server that is started.
+    pub environment: Vec<(String, String)>,
+    /// What services are written as.
+    pub form: Form,
     /// Services of the mesh.
     pub services: usize,
     /// Endpoints of each service.
@@ -48,6 +64,8 @@ pub struct Options {
     pub connections: usize,
     /// How many of a hundred proxies speak delta.
     pub delta_percent: usize,
+    /// How many proxies connect in a second.
+    pub connects_per_second: usize,
     /// Proxies that wait a second before each acknowledgement. They are not measured.
     pub slow: usize,
     /// Proxies that reject all listeners. They are not measured.
@@ -66,53 +84,57 @@ pub struct Options {
 /// When the server cannot be started, or a client never gets its configuration.
 pub async fn run(options: &Options) -> Result<Report> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    let config = options
-        .config
-        .clone()
-        .unwrap_or_else(|| folder.path().join("config"));
-    let mesh = Mesh::new(
-        &config,
-        options.services,
-        options.endpoints,
-        options.classes,
+    let temporary = folder.path().join("config");
+    let config = options.config.as_ref().unwrap_or(&temporary);
+    let mesh = Arc::new(Mesh::new(config, options));
+    let unreachable = options.server.is_some() && options.config.is_none();
+    ensure!(
+        !unreachable || options.churn.is_empty(),
+        "without its folder nothing can be changed for a server that runs already"
     );
-    mesh.write().context("write the mesh")?;
-    let mut server = match options.server {
-        Some(_) => None,
-        None => Some(ControlPlane::start(Setup::new(&config, folder.path())?).await?),
+    if !unreachable {
+        mesh.write().context("write the mesh")?;
+    }
+    let (server, address) = match options.server {
+        Some(address) => (None, address),
+        None => {
+            let mut setup = Setup::new(config, folder.path())?;
+            let streams = (STREAMS.0.to_owned(), STREAMS.1.to_owned());
+            setup.environment.push(streams);
+            setup.environment.extend(options.environment.clone());
+            let server = ControlPlane::start(setup).await?;
+            let address = server.setup().xds;
+            (Some(server), address)
+        }
     };
-    let (address, pid) = match (&server, options.server) {
-        (Some(server), _) => (server.setup().xds, Some(server.pid()?)),
-        (None, Some(address)) => (address, options.pid),
-        (None, None) => bail!("no server"),
+    let nodes = mesh.nodes(&options.nodes)?;
+    let kinds = nodes.len().min(options.connections);
+    let mut stage = Stage {
+        mesh,
+        fleet: Fleet::new(address, options, nodes)?,
+        changes: options.changes,
+        server,
+        foreign: options.pid,
     };
     let mut report = Report::new(options);
-    let before = Usage::of(pid)?;
-    report.idle_rss = before.map(|usage| usage.rss);
-    let fleet = Fleet::connect(address, options, &mesh.nodes(&options.nodes)?).await?;
-    report.first_config = fleet.first_configs(FIRST_CONFIG).await?;
-    report.first_sent = fleet.take_sent();
-    let connected = Usage::of(pid)?;
-    report.connected(before, connected);
+    let before = stage.usage()?;
+    stage.fleet.connect(kinds).await;
+    stage.fleet.first_configs(FIRST_CONFIG).await?;
+    sleep(REST).await;
+    let shared = stage.usage()?;
+    stage.fleet.connect(options.connections).await;
+    report.first_config = stage.fleet.first_configs(FIRST_CONFIG).await?;
+    report.first_sent = stage.fleet.take_sent();
+    let connected = stage.usage()?;
+    sleep(REST).await;
+    report.connected(kinds, &[before, shared, connected, stage.usage()?]);
     for churn in &options.churn {
-        let row = if *churn == Churn::Restart {
-            let Some(running) = server.take() else {
-                continue;
-            };
-            let setup = running.setup().clone();
-            let (row, running) = fleet.over_a_restart(running, setup).await?;
-            server = Some(running);
-            row
-        } else {
-            churn.run(&mesh, &fleet, options.changes).await?
-        };
-        report.churns.push(row);
+        report.churns.extend(churn.run(&mut stage).await?);
     }
-    let pid = match &server {
-        Some(server) => Some(server.pid()?),
-        None => pid,
-    };
-    report.final_rss = Usage::of(pid)?.map(|usage| usage.rss);
-    report.rejected = fleet.rejected();
+    sleep(REST).await;
+    let last: Option<Usage> = stage.usage()?;
+    report.final_rss = last.map(|usage| usage.rss);
+    report.peak_rss = last.map(|usage| usage.peak);
+    report.rejected = stage.fleet.rejected();
     Ok(report)
 }

@@ -6,21 +6,41 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Parser;
-use tests::load::{self, Churn, Options};
+use tests::control_plane::use_binary;
+use tests::load::{self, Churn, Form, Options};
+
+/// What changes by default; the last only where the server is started here.
+const ALL: [Churn; 5] = [
+    Churn::EndpointFlap,
+    Churn::RollingRestart,
+    Churn::VirtualService,
+    Churn::ServiceEntry,
+    Churn::Restart,
+];
 
 /// Connects many fake Envoys to an xDS server, changes the mesh, and measures.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask load")]
 struct Cli {
     /// A server that runs already. Without it, istiod is built and started.
-    #[arg(long, requires = "config")]
+    #[arg(long)]
     server: Option<SocketAddr>,
     /// The process of that server, for its memory and CPU time.
     #[arg(long, requires = "server")]
     pid: Option<u32>,
-    /// The folder that that server reads; the mesh is written there.
-    #[arg(long, requires = "server")]
+    /// The folder that the server reads; the mesh is written there. A server that runs already and
+    /// has none is only connected to.
+    #[arg(long)]
     config: Option<PathBuf>,
+    /// An environment variable of the istiod that is started, as NAME=VALUE.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// The istiod to start, instead of one that is built.
+    #[arg(long, conflicts_with = "server")]
+    istiod: Option<PathBuf>,
+    /// What services are written as.
+    #[arg(long, value_enum, default_value_t)]
+    services_as: Form,
     /// Services of the mesh.
     #[arg(long, default_value_t = 1000)]
     services: usize,
@@ -36,6 +56,9 @@ struct Cli {
     /// How many of a hundred proxies speak delta; the others speak SotW.
     #[arg(long, default_value_t = 100)]
     delta: usize,
+    /// How many proxies connect in a second.
+    #[arg(long, default_value_t = 1000)]
+    connect_rate: usize,
     /// Proxies that wait a second before each acknowledgement.
     #[arg(long, default_value_t = 0)]
     slow: usize,
@@ -45,13 +68,9 @@ struct Cli {
     /// Node files (JSON, as in the conformance corpus) to connect as, in turn.
     #[arg(long)]
     node: Vec<PathBuf>,
-    /// What changes, in order.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "endpoint-flap,virtual-service,service-entry,restart"
-    )]
-    churn: Vec<Churn>,
+    /// What changes, in order; by default everything that can change.
+    #[arg(long, value_delimiter = ',')]
+    churn: Option<Vec<Churn>>,
     /// How often each change is made.
     #[arg(long, default_value_t = 10)]
     changes: usize,
@@ -60,22 +79,38 @@ struct Cli {
     json: Option<PathBuf>,
 }
 
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it is not NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
+    if let Some(istiod) = cli.istiod {
+        use_binary(istiod);
+    }
+    let everything = match (cli.server, &cli.config) {
+        (Some(_), None) => &[][..],
+        (Some(_), Some(_)) => &ALL[..ALL.len() - 1],
+        (None, _) => &ALL,
+    };
     let options = Options {
         server: cli.server,
         pid: cli.pid,
         config: cli.config,
+        environment: cli.env,
+        form: cli.services_as,
         services: cli.services,
         endpoints: cli.endpoints,
         classes: cli.classes,
         connections: cli.connections,
         delta_percent: cli.delta,
+        connects_per_second: cli.connect_rate,
         slow: cli.slow,
         rejecting: cli.nack,
         nodes: cli.node,
-        churn: cli.churn,
+        churn: cli.churn.unwrap_or_else(|| everything.to_vec()),
         changes: cli.changes,
     };
     let report = load::run(&options).await?;

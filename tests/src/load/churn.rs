@@ -1,17 +1,24 @@
 //! What changes while the fleet watches.
+//!
+//! A script is a function of the [`Stage`] that returns rows of the report: it starts a
+//! [`measurement`](Stage::measurement), makes changes under it, and finishes it. A new one takes a
+//! file in `churn/`, a variant here and a line in [`Churn::run`].
+
+mod objects;
+mod restart;
 
 use anyhow::Result;
 
-use super::fleet::Fleet;
-use super::mesh::Mesh;
-use super::names::{CLUSTER, ENDPOINT, ROUTE};
-use super::report::{Row, Times};
+use super::report::Row;
+use super::stage::Stage;
 
 /// One kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Churn {
     /// A service loses an endpoint and gets it back.
     EndpointFlap,
+    /// The pods of a service are replaced, one after the other.
+    RollingRestart,
     /// The timeout in a VirtualService changes.
     VirtualService,
     /// A ServiceEntry is created, changed and deleted.
@@ -21,53 +28,14 @@ pub enum Churn {
 }
 
 impl Churn {
-    /// Makes the change so many times, one after the other.
-    pub(super) async fn run(self, mesh: &Mesh, fleet: &Fleet, changes: usize) -> Result<Row> {
-        fleet.take_sent();
-        let mut times = Vec::new();
-        let (mut missed, mut made) = (0, 0);
-        let mut note = |(reached, lost): (Vec<_>, usize)| {
-            times.extend(reached);
-            missed += lost;
-            made += 1;
-        };
-        for change in 0..changes {
-            let service = mesh.service(change);
-            match self {
-                Self::EndpointFlap => {
-                    let cluster = mesh.cluster(service);
-                    for endpoints in [1, 2] {
-                        let write = || mesh.write_service(service, endpoints);
-                        note(fleet.measure(ENDPOINT, &cluster, write).await?);
-                    }
-                }
-                Self::VirtualService => {
-                    let write = || mesh.write_virtual_service(service, 1 + change);
-                    note(fleet.measure(ROUTE, "80", write).await?);
-                }
-                Self::ServiceEntry => {
-                    let cluster = format!("outbound|80||ext-{change}.example");
-                    for endpoints in [1, 2] {
-                        let write = || mesh.write_service_entry(change, endpoints);
-                        note(fleet.measure(CLUSTER, &cluster, write).await?);
-                    }
-                    let remove = || mesh.remove_service_entry(change);
-                    note(fleet.measure(CLUSTER, &cluster, remove).await?);
-                }
-                Self::Restart => {}
-            }
+    /// Runs the script.
+    pub(super) async fn run(self, stage: &mut Stage) -> Result<Vec<Row>> {
+        match self {
+            Self::EndpointFlap => objects::endpoint_flap(stage).await,
+            Self::RollingRestart => objects::rolling_restart(stage).await,
+            Self::VirtualService => objects::virtual_service(stage).await,
+            Self::ServiceEntry => objects::service_entry(stage).await,
+            Self::Restart => restart::run(stage).await,
         }
-        let sent = fleet.take_sent();
-        let resources: u64 = sent.iter().map(|sent| sent.resources).sum();
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-        let amplification = resources as f64 / (made * fleet.measured()).max(1) as f64;
-        Ok(Row {
-            churn: format!("{self:?}"),
-            changes: made,
-            missed,
-            times: Times::of(times),
-            sent,
-            amplification: Some(amplification),
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! One fake Envoy.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::fleet::Shared;
+use super::fleet::{Got, Shared};
 use super::names::{CLUSTER, ENDPOINT, Id, LISTENER, ROUTE, TYPES, dependent};
 
 /// Requests that wait for the transport: acknowledgements and new names of a few responses.
@@ -36,14 +36,21 @@ pub(super) enum Manners {
     Rejecting,
 }
 
+/// Versions by name, for each of the types.
+pub(super) type Holdings = Arc<Mutex<[HashMap<Id, Id>; TYPES.len()]>>;
+
 /// One client, with what it has, over as many streams as it takes.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) node: Node,
     pub(super) delta: bool,
     pub(super) manners: Manners,
-    /// Versions by name, for each of the types.
-    has: [HashMap<Id, Id>; TYPES.len()],
+    /// Its number in the fleet.
+    number: usize,
+    /// What it has; others count it.
+    pub(super) has: Holdings,
+    /// Since when it has been without an answer to all that it asked for.
+    pub(super) lost: Option<Instant>,
     /// The dependent names that each resource refers to, counted.
     wanted: [BTreeMap<Id, usize>; TYPES.len()],
     refers: HashMap<(usize, Id), Arc<[Id]>>,
@@ -64,8 +71,10 @@ fn kind_of(type_url: &str) -> Option<usize> {
 }
 
 impl Client {
-    pub(super) fn new(node: Node, delta: bool, manners: Manners) -> Self {
+    pub(super) fn new(number: usize, node: Node, delta: bool, manners: Manners) -> Self {
         Self {
+            number,
+            lost: None,
             node,
             delta,
             manners,
@@ -79,8 +88,7 @@ impl Client {
 
     /// Stays connected until the stream ends.
     pub(super) async fn follow(&mut self, shared: &Shared) -> Result<()> {
-        let started = Instant::now();
-        let mut configured = false;
+        self.lost.get_or_insert_with(Instant::now);
         let channel = Endpoint::from_shared(format!("http://{}", shared.address()))?
             .connect()
             .await?;
@@ -94,7 +102,7 @@ impl Client {
             let mut responses = call.await?.into_inner();
             while let Some(response) = responses.message().await? {
                 self.on_delta(shared, &requests, response).await?;
-                self.report(shared, started, &mut configured);
+                self.report(shared);
             }
         } else {
             let (requests, receiver) = mpsc::channel(REQUESTS);
@@ -103,18 +111,23 @@ impl Client {
             let mut responses = call.await?.into_inner();
             while let Some(response) = responses.message().await? {
                 self.on_sotw(shared, &requests, response).await?;
-                self.report(shared, started, &mut configured);
+                self.report(shared);
             }
         }
         Ok(())
     }
 
     /// Reports, once for each stream, that everything asked for was answered.
-    fn report(&self, shared: &Shared, started: Instant, configured: &mut bool) {
-        if !*configured && self.open.iter().all(|open| !open) {
-            *configured = true;
-            shared.on_configured(started);
+    fn report(&mut self, shared: &Shared) {
+        if self.open.iter().all(|open| !open)
+            && let Some(lost) = self.lost.take()
+        {
+            shared.on_configured(self.number, lost.elapsed());
         }
+    }
+
+    fn has(&self) -> MutexGuard<'_, [HashMap<Id, Id>; TYPES.len()]> {
+        self.has.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn names(&self, shared: &Shared, kind: usize) -> Vec<String> {
@@ -139,7 +152,7 @@ impl Client {
                 continue;
             }
             let text = |id: &Id| shared.names.text(*id).to_string();
-            let versions = self.has[kind]
+            let versions = self.has()[kind]
                 .iter()
                 .map(|(n, v)| (text(n), text(v)))
                 .collect();
@@ -191,7 +204,7 @@ impl Client {
     /// Takes in one resource and returns whether it was news.
     fn take(&mut self, shared: &Shared, kind: usize, item: &Item<'_>) -> bool {
         let name = shared.names.id(item.name);
-        let news = self.has[kind].insert(name, item.version) != Some(item.version);
+        let news = self.has()[kind].insert(name, item.version) != Some(item.version);
         if dependent(TYPES[kind]).is_some() {
             self.refer(
                 kind,
@@ -203,7 +216,7 @@ impl Client {
     }
 
     fn drop_name(&mut self, kind: usize, name: Id) {
-        self.has[kind].remove(&name);
+        self.has()[kind].remove(&name);
         self.refer(kind, name, None);
     }
 
@@ -224,7 +237,7 @@ impl Client {
                 *count -= 1;
                 if *count == 0 {
                     self.wanted[target].remove(id);
-                    self.has[target].remove(id);
+                    self.has.lock().unwrap_or_else(PoisonError::into_inner)[target].remove(id);
                 }
             }
         }
@@ -272,17 +285,19 @@ impl Client {
                 news.push(shared.names.id(&resource.name));
             }
         }
+        let fresh = news.len();
         for name in &response.removed_resources {
             let id = shared.names.id(name);
             news.push(id);
             self.drop_name(kind, id);
         }
-        shared.on_response(
-            kind,
-            response.resources.len(),
+        let got = Got {
+            resources: response.resources.len(),
+            fresh,
             bytes,
-            error_detail.is_some(),
-        );
+            rejected: error_detail.is_some(),
+        };
+        shared.on_response(self.manners, kind, &got);
         let ack = DeltaDiscoveryRequest {
             type_url: response.type_url,
             response_nonce: response.nonce,
@@ -341,9 +356,10 @@ impl Client {
                 news.push(shared.names.id(&name));
             }
         }
+        let fresh = news.len();
         if !rejected && !Self::asks_by_name(kind) {
             there.sort_unstable();
-            let gone: Vec<Id> = self.has[kind]
+            let gone: Vec<Id> = self.has()[kind]
                 .keys()
                 .copied()
                 .filter(|id| there.binary_search(id).is_err())
@@ -353,8 +369,13 @@ impl Client {
                 news.push(id);
             }
         }
-        let bytes = response.resources.iter().map(|any| any.value.len()).sum();
-        shared.on_response(kind, response.resources.len(), bytes, rejected);
+        let got = Got {
+            resources: response.resources.len(),
+            fresh,
+            bytes: response.resources.iter().map(|any| any.value.len()).sum(),
+            rejected,
+        };
+        shared.on_response(self.manners, kind, &got);
         self.nonces[kind] = response.nonce;
         self.ask_sotw(shared, requests, kind, error_detail).await?;
         shared.on_ack(self.manners, kind, &news);

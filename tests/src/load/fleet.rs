@@ -1,5 +1,6 @@
 //! All clients, and what they have in common.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,20 +9,19 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Options;
-use super::client::{Client, Manners};
+use super::client::{Client, Holdings, Manners};
 use super::names::{Dictionary, Id, TYPES};
-use super::report::{Row, Sent, Times};
-use crate::control_plane::{ControlPlane, Setup};
+use super::report::{Sent, Times};
 
-/// How many clients start in a millisecond, so that the fleet itself is not what is measured.
-const STARTS_PER_MS: usize = 2;
 /// How long a client waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(50);
 /// How long a change may take to reach everybody.
-const REACH: Duration = Duration::from_secs(30);
+const REACH: Duration = Duration::from_secs(60);
+/// A change that has reached somebody, but nobody else for so long, reaches nobody else.
+const GIVE_UP: Duration = Duration::from_secs(10);
 /// How often conditions are looked at.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -32,23 +32,41 @@ pub(super) struct Shared {
     pub(super) names: Dictionary,
     responses: [Counter; TYPES.len()],
     rejected: AtomicU64,
-    configured: Mutex<Vec<Duration>>,
-    watch: Mutex<Option<Watch>>,
+    /// By the number of the client.
+    configured: Mutex<BTreeMap<usize, Duration>>,
+    watches: Mutex<BTreeMap<Key, Watch>>,
+    /// What each of the measured clients has.
+    measured: Mutex<Vec<Holdings>>,
+}
+
+/// Index of a type, and the name of a resource.
+type Key = (usize, Id);
+
+/// What was in a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Got {
+    pub(super) resources: usize,
+    /// How many of them the client did not have in that version.
+    pub(super) fresh: usize,
+    pub(super) bytes: usize,
+    pub(super) rejected: bool,
 }
 
 #[derive(Debug, Default)]
 struct Counter {
     responses: AtomicU64,
     resources: AtomicU64,
+    /// To clients that accept everything.
+    accepted: AtomicU64,
+    fresh: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// A change on its way.
+/// A change of one resource on its way.
 #[derive(Debug)]
 struct Watch {
-    kind: usize,
-    name: Id,
     since: Instant,
+    last: Instant,
     reached: Vec<Duration>,
 }
 
@@ -57,20 +75,23 @@ impl Shared {
         self.address
     }
 
-    /// Notes that a client has all that it asked for, for the first time on a stream or again.
-    pub(super) fn on_configured(&self, started: Instant) {
-        lock(&self.configured).push(started.elapsed());
+    /// Notes that a client has all that it asked for, for the first time on a stream.
+    pub(super) fn on_configured(&self, client: usize, after: Duration) {
+        lock(&self.configured).insert(client, after);
     }
 
-    pub(super) fn on_response(&self, kind: usize, resources: usize, bytes: usize, rejected: bool) {
+    pub(super) fn on_response(&self, manners: Manners, kind: usize, got: &Got) {
         let counter = &self.responses[kind];
-        counter.responses.fetch_add(1, Ordering::Relaxed);
-        counter
-            .resources
-            .fetch_add(resources as u64, Ordering::Relaxed);
-        counter.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let add = |to: &AtomicU64, count: usize| to.fetch_add(count as u64, Ordering::Relaxed);
+        add(&counter.responses, 1);
+        add(&counter.resources, got.resources);
+        add(&counter.bytes, got.bytes);
+        if manners != Manners::Rejecting {
+            add(&counter.accepted, got.resources);
+            add(&counter.fresh, got.fresh);
+        }
         self.rejected
-            .fetch_add(u64::from(rejected), Ordering::Relaxed);
+            .fetch_add(u64::from(got.rejected), Ordering::Relaxed);
     }
 
     /// Notes that a client acknowledged a response with these changes.
@@ -78,12 +99,24 @@ impl Shared {
         if manners != Manners::Good {
             return;
         }
-        if let Some(watch) = &mut *lock(&self.watch)
-            && watch.kind == kind
-            && news.contains(&watch.name)
-        {
-            watch.reached.push(watch.since.elapsed());
+        let mut watches = lock(&self.watches);
+        if watches.is_empty() {
+            return;
         }
+        let now = Instant::now();
+        for id in news {
+            if let Some(watch) = watches.get_mut(&(kind, *id)) {
+                watch.last = now;
+                watch.reached.push(now - watch.since);
+            }
+        }
+    }
+
+    /// Returns how many of the measured clients have a resource.
+    fn holders(&self, (kind, name): Key) -> usize {
+        let clients = lock(&self.measured);
+        let has = |client: &&Holdings| lock(client)[kind].contains_key(&name);
+        clients.iter().filter(has).count()
     }
 }
 
@@ -94,19 +127,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// The running fleet; dropping it disconnects.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    pub(super) shared: Arc<Shared>,
-    connections: usize,
-    measured: usize,
-    _clients: JoinSet<()>,
+    shared: Arc<Shared>,
+    options: Options,
+    nodes: Vec<Node>,
+    clients: JoinSet<()>,
 }
 
 impl Fleet {
-    /// Starts all clients; they connect one after the other.
-    pub(super) async fn connect(
-        address: SocketAddr,
-        options: &Options,
-        nodes: &[Node],
-    ) -> Result<Self> {
+    /// Prepares a fleet of clients that connect as `nodes`, in turn.
+    pub(super) fn new(address: SocketAddr, options: &Options, nodes: Vec<Node>) -> Result<Self> {
         ensure!(!nodes.is_empty(), "no node to connect as");
         let shared = Arc::new(Shared {
             address,
@@ -114,58 +143,79 @@ impl Fleet {
             responses: Default::default(),
             rejected: AtomicU64::new(0),
             configured: Mutex::default(),
-            watch: Mutex::default(),
+            watches: Mutex::default(),
+            measured: Mutex::default(),
         });
-        let mut clients = JoinSet::new();
-        for number in 0..options.connections {
-            let manners = match number {
-                n if n < options.slow => Manners::Slow,
-                n if n < options.slow + options.rejecting => Manners::Rejecting,
-                _ => Manners::Good,
-            };
-            let node = nodes.get(number % nodes.len()).cloned().unwrap_or_default();
-            let delta = (number / nodes.len()) % 100 < options.delta_percent;
-            let mut client = Client::new(node, delta, manners);
-            let shared = Arc::clone(&shared);
-            clients.spawn(async move {
-                loop {
-                    // Why a stream ended does not matter: the client comes back.
-                    client.follow(&shared).await.ok();
-                    sleep(RECONNECT).await;
-                }
-            });
-            if number % STARTS_PER_MS == 0 {
-                sleep(Duration::from_millis(1)).await;
-            }
-        }
-        let measured = options
-            .connections
-            .saturating_sub(options.slow + options.rejecting);
         Ok(Self {
             shared,
-            connections: options.connections,
-            measured,
-            _clients: clients,
+            options: options.clone(),
+            nodes,
+            clients: JoinSet::new(),
         })
     }
 
-    /// Waits until every client has its first configuration.
+    /// Starts clients until there are so many of all.
+    pub(super) async fn connect(&mut self, up_to: usize) {
+        let Options {
+            connections,
+            slow,
+            rejecting,
+            delta_percent,
+            connects_per_second,
+            ..
+        } = self.options;
+        let pause = Duration::from_secs(1) / u32::try_from(connects_per_second).unwrap_or(1).max(1);
+        let mut next = Instant::now();
+        for number in self.clients.len()..up_to.min(connections) {
+            // The last ones, so that those before show what it costs without them.
+            let manners = match connections - number {
+                left if left <= rejecting => Manners::Rejecting,
+                left if left <= rejecting + slow => Manners::Slow,
+                _ => Manners::Good,
+            };
+            let node = self.nodes.get(number % self.nodes.len()).cloned();
+            // Both variants are spread over all kinds of proxies.
+            let delta = (number / self.nodes.len()) * 37 % 100 < delta_percent;
+            let mut client = Client::new(number, node.unwrap_or_default(), delta, manners);
+            if manners == Manners::Good {
+                lock(&self.shared.measured).push(Arc::clone(&client.has));
+            }
+            let shared = Arc::clone(&self.shared);
+            self.clients.spawn(async move {
+                loop {
+                    // Why a stream ended does not matter: the client comes back.
+                    client.follow(&shared).await.ok();
+                    client.lost.get_or_insert_with(Instant::now);
+                    sleep(RECONNECT).await;
+                }
+            });
+            next += pause;
+            sleep_until(next).await;
+        }
+    }
+
+    /// Forgets who has been configured, because all are about to connect anew.
+    pub(super) fn expect_all_anew(&self) {
+        lock(&self.shared.configured).clear();
+    }
+
+    /// Waits until every client that was started has its first configuration.
     pub(super) async fn first_configs(&self, within: Duration) -> Result<Times> {
         let deadline = Instant::now() + within;
+        let all = self.clients.len();
         loop {
             let done = lock(&self.shared.configured).len();
-            if done >= self.connections {
+            if done >= all {
                 break;
             }
             ensure!(
                 Instant::now() < deadline,
-                "{done} of {} have a configuration",
-                self.connections
+                "{done} of {all} have a configuration"
             );
             sleep(POLL).await;
         }
-        let times = std::mem::take(&mut *lock(&self.shared.configured));
-        Ok(Times::of(times))
+        let configured = lock(&self.shared.configured);
+        Ok(Times::of(configured.values().copied().collect()))
     }
 
     /// Returns what was sent since the last call, by type.
@@ -177,6 +227,8 @@ impl Fleet {
                 type_url: (*type_url).to_owned(),
                 responses: take(&counter.responses),
                 resources: take(&counter.resources),
+                accepted: take(&counter.accepted),
+                fresh: take(&counter.fresh),
                 bytes: take(&counter.bytes),
             })
             .collect()
@@ -187,68 +239,55 @@ impl Fleet {
         self.shared.rejected.load(Ordering::Relaxed)
     }
 
-    /// Makes a change and waits until everybody who follows the resource has it. Returns the times,
-    /// and how many it never reached.
+    /// Makes a change and waits until everybody who follows the expected resources (type URL and
+    /// name) has acknowledged it. Returns for each of them the index of its type, the times, and
+    /// how many clients it never reached.
+    ///
+    /// Changes of different resources may be measured at the same time.
     pub(super) async fn measure(
         &self,
-        type_url: &str,
-        name: &str,
+        expected: &[(&str, &str)],
         change: impl FnOnce() -> Result<()>,
-    ) -> Result<(Vec<Duration>, usize)> {
-        let kind = TYPES
-            .iter()
-            .position(|known| *known == type_url)
-            .context("an unknown type")?;
-        let name = self.shared.names.id(name);
+    ) -> Result<Vec<(usize, Vec<Duration>, usize)>> {
+        let mut keys = Vec::new();
+        for (type_url, name) in expected {
+            let kind = TYPES.iter().position(|known| known == type_url);
+            let key = (kind.context("an unknown type")?, self.shared.names.id(name));
+            // Nobody has what is new: all will.
+            let everybody = lock(&self.shared.measured).len();
+            let holders = Some(self.shared.holders(key)).filter(|holders| *holders > 0);
+            keys.push((key, holders.unwrap_or(everybody)));
+        }
         let since = Instant::now();
-        *lock(&self.shared.watch) = Some(Watch {
-            kind,
-            name,
-            since,
-            reached: Vec::new(),
-        });
-        change()?;
-        let deadline = Instant::now() + REACH;
-        loop {
-            let reached = lock(&self.shared.watch)
-                .as_ref()
-                .map_or(0, |watch| watch.reached.len());
-            if reached >= self.measured || Instant::now() >= deadline {
-                break;
-            }
+        let watch = |(key, _): &(Key, usize)| {
+            let reached = Vec::new();
+            let last = since;
+            let watch = Watch {
+                since,
+                last,
+                reached,
+            };
+            (*key, watch)
+        };
+        lock(&self.shared.watches).extend(keys.iter().map(watch));
+        let changed = change();
+        let satisfied = |(key, expected): &(Key, usize)| {
+            lock(&self.shared.watches).get(key).is_none_or(|watch| {
+                let nobody_else = !watch.reached.is_empty() && watch.last.elapsed() > GIVE_UP;
+                watch.reached.len() >= *expected || nobody_else
+            })
+        };
+        while changed.is_ok() && since.elapsed() < REACH && !keys.iter().all(satisfied) {
             sleep(POLL).await;
         }
-        let watch = lock(&self.shared.watch).take();
-        let reached = watch.map(|watch| watch.reached).unwrap_or_default();
-        let missed = self.measured.saturating_sub(reached.len());
-        Ok((reached, missed))
-    }
-
-    /// Stops the server and starts it again, with nothing changed.
-    pub(super) async fn over_a_restart(
-        &self,
-        mut server: ControlPlane,
-        setup: Setup,
-    ) -> Result<(Row, ControlPlane)> {
-        self.take_sent();
-        server.kill().await?;
-        lock(&self.shared.configured).clear();
-        let server = ControlPlane::start(setup).await?;
-        let times = self.first_configs(REACH * 4).await?;
-        sleep(Duration::from_millis(500)).await;
-        let row = Row {
-            churn: "restart".to_owned(),
-            changes: 1,
-            missed: 0,
-            times,
-            sent: self.take_sent(),
-            amplification: None,
-        };
-        Ok((row, server))
-    }
-
-    /// Returns how many clients are measured.
-    pub(super) fn measured(&self) -> usize {
-        self.measured
+        let mut watches = lock(&self.shared.watches);
+        let reached = keys.iter().map(|(key, expected)| {
+            let watch = watches.remove(key);
+            let reached = watch.map(|watch| watch.reached).unwrap_or_default();
+            let missed = expected.saturating_sub(reached.len());
+            (key.0, reached, missed)
+        });
+        let reached = reached.collect();
+        changed.map(|()| reached)
     }
 }

@@ -15,25 +15,57 @@ pub(super) struct Mesh {
     services: usize,
     endpoints: usize,
     classes: usize,
+    form: Form,
 }
 
+/// What the services of the mesh are written as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// Services and EndpointSlices, as a cluster has them.
+    #[default]
+    Kubernetes,
+    /// ServiceEntries, for servers that read only Istio's objects from a folder.
+    ServiceEntries,
+}
+
+/// A pod of a service: its number, which its address follows from.
+pub(super) type Pod = usize;
+
+/// As many pods a service may have, so that those that replace them have addresses too.
+pub(super) const MOST_ENDPOINTS: usize = 100;
+
 impl Mesh {
-    pub(super) fn new(folder: &Path, services: usize, endpoints: usize, classes: usize) -> Self {
-        let folder = folder.to_owned();
+    pub(super) fn new(folder: &Path, options: &super::Options) -> Self {
         Self {
-            folder,
-            services: services.max(1),
-            endpoints: endpoints.max(1),
-            classes: classes.max(1),
+            folder: folder.to_owned(),
+            services: options.services.clamp(1, 1 << 16),
+            endpoints: options.endpoints.clamp(1, MOST_ENDPOINTS),
+            classes: options.classes.max(1),
+            form: options.form,
         }
     }
 
     /// Writes all of it.
     pub(super) fn write(&self) -> Result<()> {
         for service in 0..self.services {
-            self.write_service(service, self.endpoints)?;
+            self.write_service(service, &self.pods())?;
         }
         Ok(())
+    }
+
+    /// Returns the pods that every service starts with.
+    pub(super) fn pods(&self) -> Vec<Pod> {
+        (0..self.endpoints).collect()
+    }
+
+    /// Returns the pods that replace [those](Self::pods).
+    pub(super) fn new_pods(&self) -> Vec<Pod> {
+        self.pods().into_iter().map(|p| self.successor(p)).collect()
+    }
+
+    /// Returns the pod that replaces another; it is replaced by that one in turn.
+    pub(super) fn successor(&self, pod: Pod) -> Pod {
+        (pod + self.endpoints) % (2 * self.endpoints)
     }
 
     /// Returns a service to change, in turn.
@@ -41,28 +73,46 @@ impl Mesh {
         change * 7 % self.services
     }
 
-    /// Gives a service so many endpoints.
-    pub(super) fn write_service(&self, service: usize, endpoints: usize) -> Result<()> {
+    /// Gives a service these pods.
+    pub(super) fn write_service(&self, service: usize, pods: &[Pod]) -> Result<()> {
         let (namespace, name) = (self.namespace(service), format!("svc-{service}"));
-        let address = |n: usize| format!("10.{}.{}.{}", 1 + n, service >> 8 & 255, service & 255);
-        let endpoints: Vec<Json> = (0..endpoints)
-            .map(|n| json!({"addresses": [address(n)], "conditions": {"ready": true}}))
-            .collect();
-        let labels = json!({"kubernetes.io/service-name": name});
-        let vip = format!("10.100.{}.{}", service >> 8 & 255, service & 255);
-        self.put(
-            &format!("service-{service}"),
-            &[
-                json!({"apiVersion": "v1", "kind": "Service",
+        let address = |n: &Pod| format!("10.{}.{}.{}", 1 + n, service >> 8 & 255, service & 255);
+        // 240.0.0.0/4 is nobody's, and above all pods.
+        let vip = format!("240.0.{}.{}", service >> 8 & 255, service & 255);
+        let objects = match self.form {
+            Form::Kubernetes => {
+                let labels = json!({"kubernetes.io/service-name": name});
+                let endpoints: Vec<Json> = pods
+                    .iter()
+                    .map(|n| json!({"addresses": [address(n)], "conditions": {"ready": true}}))
+                    .collect();
+                vec![
+                    json!({"apiVersion": "v1", "kind": "Service",
+                        "metadata": {"namespace": namespace, "name": name},
+                        "spec": {"clusterIP": vip, "clusterIPs": [vip], "selector": {"app": name},
+                            "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]}}),
+                    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                        "metadata": {"namespace": namespace, "name": format!("{name}-1"), "labels": labels},
+                        "addressType": "IPv4", "endpoints": endpoints,
+                        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}),
+                ]
+            }
+            Form::ServiceEntries => {
+                let endpoints: Vec<Json> = pods
+                    .iter()
+                    .map(|n| json!({"address": address(n)}))
+                    .collect();
+                vec![
+                    json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
                     "metadata": {"namespace": namespace, "name": name},
-                    "spec": {"clusterIP": vip, "clusterIPs": [vip], "selector": {"app": name},
-                        "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]}}),
-                json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-                    "metadata": {"namespace": namespace, "name": format!("{name}-1"), "labels": labels},
-                    "addressType": "IPv4", "endpoints": endpoints,
-                    "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}]}),
-            ],
-        )
+                    "spec": {"hosts": [self.host(service)], "addresses": [vip],
+                        "location": "MESH_INTERNAL", "resolution": "STATIC",
+                        "ports": [{"number": 80, "targetPort": 8080, "name": "http", "protocol": "HTTP"}],
+                        "endpoints": endpoints}}),
+                ]
+            }
+        };
+        self.put(&format!("service-{service}"), &objects)
     }
 
     /// Routes a service with this timeout.
@@ -119,7 +169,7 @@ impl Mesh {
     }
 
     /// Writes one file at once: a reader sees the old content or the new one.
-    fn put(&self, name: &str, documents: &[Json]) -> Result<()> {
+    pub(super) fn put(&self, name: &str, documents: &[Json]) -> Result<()> {
         fs::create_dir_all(&self.folder).context("make the folder")?;
         let text: Vec<String> = documents.iter().map(ToString::to_string).collect();
         let (hidden, file) = (
@@ -136,7 +186,7 @@ impl Mesh {
             return files.iter().map(|file| read_node(file)).collect();
         }
         let node = |class: usize| {
-            json!({"id": format!("sidecar~10.200.0.{class}~load.ns-{class}~ns-{class}.svc.cluster.local"),
+            json!({"id": format!("sidecar~10.250.{}.{}~load.ns-{class}~ns-{class}.svc.cluster.local", class >> 8 & 255, class & 255),
                 "cluster": format!("load.ns-{class}"),
                 "metadata": {"NAMESPACE": format!("ns-{class}"), "CLUSTER_ID": "Kubernetes",
                     "ISTIO_VERSION": "1.30.0", "LABELS": {"app": "load"}}})

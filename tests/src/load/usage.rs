@@ -12,6 +12,8 @@ const TICKS: u64 = 100;
 pub(super) struct Usage {
     /// Resident memory, in bytes.
     pub(super) rss: u64,
+    /// The most that it ever was.
+    pub(super) peak: u64,
     /// CPU time so far.
     pub(super) cpu: Duration,
 }
@@ -25,16 +27,11 @@ impl Usage {
             std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
         };
         let status = read("status")?;
-        let rss = status
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix("VmRSS:")?
-                    .split_whitespace()
-                    .next()?
-                    .parse()
-                    .ok()
-            })
-            .map_or(0, |kib: u64| kib * 1024);
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+            kib.map_or(0, |kib| kib * 1024)
+        };
         let stat = read("stat")?;
         // The name in parentheses may hold spaces; the fields after it are counted from the third.
         let fields: Vec<&str> = stat
@@ -51,7 +48,8 @@ impl Usage {
         };
         let ticks = ticks(11) + ticks(12);
         Ok(Some(Self {
-            rss,
+            rss: bytes("VmRSS:"),
+            peak: bytes("VmHWM:"),
             cpu: Duration::from_millis(ticks * 1000 / TICKS),
         }))
     }
