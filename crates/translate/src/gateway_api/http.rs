@@ -265,7 +265,7 @@ fn http_rules(
             route.timeout = backend_request;
         }
         let matches = rule.matches.iter().map(http_match);
-        push(&mut result, &route, matches);
+        push(&mut result, &route, matches, None);
     }
     result
 }
@@ -284,7 +284,9 @@ fn grpc_rules(state: &MeshState, route: &Config<GrpcRoute>, mesh: bool) -> Vec<H
             mesh,
         );
         route.name = name;
-        push(&mut result, &route, rule.matches.iter().map(grpc_match));
+        let everything = http_match(&HttpRouteMatch::default());
+        let matches = rule.matches.iter().map(grpc_match);
+        push(&mut result, &route, matches, Some(everything));
     }
     result
 }
@@ -296,16 +298,17 @@ fn rule_name(meta: &Meta, name: Option<&str>, index: usize) -> String {
     )
 }
 
-/// Adds a rule once for each of its matches, so that each finds its own place.
+/// Adds a rule once for each of its matches, so that each finds its own place; without any, once with
+/// the match for everything, which is the absence of one for HTTP.
 fn push(
     result: &mut Vec<HttpRoute>,
     route: &HttpRoute,
     matches: impl ExactSizeIterator<Item = HttpMatchRequest>,
+    everything: Option<HttpMatchRequest>,
 ) {
     if matches.len() == 0 {
-        let everything = http_match(&HttpRouteMatch::default());
         result.push(HttpRoute {
-            r#match: vec![everything],
+            r#match: everything.into_iter().collect(),
             ..route.clone()
         });
     }
