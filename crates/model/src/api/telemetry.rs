@@ -39,8 +39,8 @@ message! {
         random_sampling_percentage: Option<f64>,
         /// Reports no spans.
         disable_span_reporting: Option<bool>,
-        /// Tags by name.
-        custom_tags: BTreeMap<String, CustomTag>,
+        /// Tags by name; present, also when there are none, they replace those of higher levels.
+        custom_tags: Option<BTreeMap<String, CustomTag>>,
         /// Samples by request id.
         use_request_id_for_trace_sampling: Option<bool>,
         /// Adds the mesh's own tags.

@@ -76,7 +76,10 @@ fn tracing(scope: &Scope<'_>, tracing: &Tracing) {
             "{percentage} is not a percentage, allowed are 0 to 100"
         ));
     }
-    scope.entries("customTags", &tracing.custom_tags, |scope, name, tag| {
+    let Some(tags) = &tracing.custom_tags else {
+        return;
+    };
+    scope.entries("customTags", tags, |scope, name, tag| {
         if name.is_empty() {
             scope.error("the tag has no name");
         }

@@ -63,8 +63,8 @@ pub(super) fn choose(
         if let Some(disabled) = entry.disable_span_reporting {
             chosen.disabled = disabled;
         }
-        if !entry.custom_tags.is_empty() {
-            chosen.custom_tags.clone_from(&entry.custom_tags);
+        if let Some(tags) = &entry.custom_tags {
+            chosen.custom_tags.clone_from(tags);
         }
         chosen.sampling = entry.random_sampling_percentage.or(chosen.sampling);
         if let Some(by_id) = entry.use_request_id_for_trace_sampling {
