@@ -35,7 +35,7 @@ use crate::{
     cache::{Cache, Stats},
     inputs,
     names::{self, ClusterName},
-    patch::{self, ClusterPatches, Pass, PatchSet, Patcher},
+    patch::{ClassPatches, ClusterPatches, Pass, Patcher, Run},
 };
 use plan::Planner;
 
@@ -48,7 +48,7 @@ pub struct Cds {
 }
 
 /// The patches of a class, where it has some.
-type Patches = Option<Arc<PatchSet<ClusterPatches>>>;
+type Patches = Option<ClassPatches<ClusterPatches>>;
 
 impl Cds {
     /// Makes a generator that keeps about `capacity` built clusters.
@@ -194,18 +194,13 @@ impl Cds {
             ProxyType::Router => &[Pass::Gateway],
             ProxyType::Waypoint | ProxyType::Ztunnel => &[Pass::SidecarInbound],
         };
-        for (pass, set) in passes
+        for (pass, patches) in passes
             .iter()
-            .flat_map(|pass| patches.iter().map(move |set| (pass, set)))
+            .flat_map(|pass| patches.iter().map(move |patches| (pass, patches)))
         {
-            for (cluster, added_by) in set.index.added(*pass) {
-                let sources = patch::sources([added_by]);
-                resources.push(Arc::new(patch::finished(
-                    cluster.name.clone(),
-                    &cluster,
-                    sources,
-                )));
-            }
+            let adding = patches.index().adding(*pass);
+            let name = |cluster: &Cluster| cluster.name.clone();
+            resources.extend(self.patcher.added(patches, adding, name));
         }
         resources
     }
@@ -219,15 +214,16 @@ impl Cds {
         hosts: &[Arc<str>],
         pass: Pass,
     ) -> Option<Arc<Resource>> {
-        let Some(set) = patches else {
+        let Some(patches) = patches else {
             return Some(built.clone());
         };
-        let candidates = set.index.candidates(built.name(), hosts, pass);
+        let reach = patches.index().reach(built.name(), hosts, pass);
+        let apply = |cluster: Cluster, run: &Run| {
+            let cluster = patches.index().apply(cluster, hosts, run)?;
+            Some((cluster.name.clone(), cluster))
+        };
         self.patcher
-            .patched(built, &candidates, pass, |cluster: Cluster| {
-                let cluster = set.index.apply(cluster, hosts, pass)?;
-                Some((cluster.name.clone(), cluster))
-            })
+            .patched(built, (patches, reach), pass, |_| true, apply)
     }
 
     /// Returns the resource that `build` makes of `inputs`, building it when these inputs are new.

@@ -3,22 +3,36 @@
 //! Those that EnvoyFilters add (envoyfilter §16), and the Wasm modules that listeners name
 //! (telemetry-extensions §16).
 
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use model::{ConfigKey, Kind};
 use pushctx::{ProxyClass, PushContext};
 use xds::{Interest, ResourceSet, Source};
 
 use crate::{
     extensions,
-    patch::{self, ExtensionPatches, Patches},
+    patch::{self, ExtensionPatches, Patcher},
 };
 
 /// What the name of a Wasm plugin ends with when it stands as a traffic extension.
 const TRANSLATED: &str = "~istio-translated-wasmplugin";
 
+/// Extension configurations of patches that are kept: one for each such patch in the mesh.
+const CACHED_CONFIGS: usize = 10_000;
+
 /// Builds extension configurations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ecds {
-    patches: Patches<ExtensionPatches>,
+    patcher: Patcher<ExtensionPatches>,
+}
+
+impl Default for Ecds {
+    fn default() -> Self {
+        Self {
+            patcher: Patcher::new(CACHED_CONFIGS),
+        }
+    }
 }
 
 impl Ecds {
@@ -30,13 +44,10 @@ impl Ecds {
         interest: &Interest,
     ) -> ResourceSet {
         let mut resources = Vec::new();
-        if let Some(set) = self.patches.resolve(context, class) {
-            for (config, added_by) in set.index.all() {
-                if interest.wants(&config.name) {
-                    let sources = patch::sources([added_by]);
-                    resources.push(patch::finished(config.name.clone(), &config, sources));
-                }
-            }
+        if let Some(patches) = self.patcher.resolve(context, class) {
+            let name = |config: &TypedExtensionConfig| config.name.clone();
+            let added = self.patcher.added(&patches, patches.index().adding(), name);
+            resources.extend(added.into_iter().filter(|r| interest.wants(r.name())));
         }
         let workload = class.workload();
         let modules = context
@@ -50,11 +61,11 @@ impl Ecds {
                 };
                 let key = ConfigKey::new(kind, extension.meta.namespace.clone(), name);
                 let source = Source::from(key.to_string());
-                resources.push(patch::finished(
+                resources.push(Arc::new(patch::finished(
                     config.name.clone(),
                     &config,
                     [source].into(),
-                ));
+                )));
             }
         }
         resources.into_iter().collect()

@@ -29,11 +29,13 @@ use model::{ConfigKey, ProxyType, fingerprint};
 use pushctx::{ProxyClass, PushContext};
 use xds::{Resource, ResourceSet, Source};
 
+pub(crate) use hbone::CONNECT_TERMINATE;
+
 use self::{context::Context, parts::Parts};
 use crate::{
     cache::Cache,
     mtls::NamespacePolicies,
-    patch::{self, ListenerPatches, Pass, PatchSet, Patcher},
+    patch::{ClassPatches, ListenerPatches, Pass, Patcher, Reach, Run},
     security::{PeerIdentity, PolicyFilters},
 };
 
@@ -69,7 +71,7 @@ impl Lds {
         }
         let parts = Parts::new(&ctx);
         let patches = self.patcher.resolve(snapshot, class);
-        let patched = |built: Arc<Resource>, pass| self.patched(patches.as_deref(), built, pass);
+        let patched = |built: Arc<Resource>, pass| self.patched(patches.as_ref(), built, pass);
         let mut resources = Vec::new();
         let outward = Pass::SidecarOutbound;
         for plan in outbound::plan(&ctx) {
@@ -111,14 +113,7 @@ impl Lds {
             resources.push(finish(&hbone::connect_originate(&logs), &none));
         }
         for pass in [Pass::SidecarOutbound, Pass::SidecarInbound] {
-            for (listener, added_by) in patches.iter().flat_map(|set| set.index.added(pass)) {
-                let sources = patch::sources([added_by]);
-                resources.push(Arc::new(patch::finished(
-                    listener.name.clone(),
-                    &listener,
-                    sources,
-                )));
-            }
+            resources.extend(self.added(patches.as_ref(), pass));
         }
         resources.into_iter().collect()
     }
@@ -134,42 +129,45 @@ impl Lds {
             let built = self.cache.get_or_build(key, || {
                 finish(&gateway::build(&plan, &parts), &plan.sources)
             });
-            resources.extend(self.patched(patches.as_deref(), built, Pass::Gateway));
+            resources.extend(self.patched(patches.as_ref(), built, Pass::Gateway));
         }
-        for (listener, added_by) in patches
-            .iter()
-            .flat_map(|set| set.index.added(Pass::Gateway))
-        {
-            let sources = patch::sources([added_by]);
-            resources.push(Arc::new(patch::finished(
-                listener.name.clone(),
-                &listener,
-                sources,
-            )));
-        }
+        resources.extend(self.added(patches.as_ref(), Pass::Gateway));
         resources.into_iter().collect()
     }
 
     /// Patches a finished listener; `None` when a patch removes it.
     fn patched(
         &self,
-        patches: Option<&PatchSet<ListenerPatches>>,
+        patches: Option<&ClassPatches<ListenerPatches>>,
         built: Arc<Resource>,
         pass: Pass,
     ) -> Option<Arc<Resource>> {
-        let Some(set) = patches else {
+        let Some(patches) = patches else {
             return Some(built);
         };
-        self.patcher.patched_by_set(
-            &built,
-            set,
-            pass,
-            |listener: &Listener| set.index.candidates(listener, pass),
-            |listener| {
-                let listener = set.index.apply(listener, pass)?;
-                Some((listener.name.clone(), listener))
-            },
-        )
+        let index = patches.index();
+        let apply = |listener, run: &Run| {
+            let listener = index.apply(listener, run)?;
+            Some((listener.name.clone(), listener))
+        };
+        let concerns = |listener: &Listener| index.concerns(listener, pass);
+        // What is in a listener, only the listener tells.
+        self.patcher
+            .patched(&built, (patches, Reach::All), pass, concerns, apply)
+    }
+
+    /// The listeners that patches add.
+    fn added(
+        &self,
+        patches: Option<&ClassPatches<ListenerPatches>>,
+        pass: Pass,
+    ) -> Vec<Arc<Resource>> {
+        let Some(patches) = patches else {
+            return Vec::new();
+        };
+        let name = |listener: &Listener| listener.name.clone();
+        let adding = patches.index().adding(pass);
+        self.patcher.added(patches, adding, name)
     }
 
     /// Returns the listener of a plan, built when it is not cached.

@@ -12,6 +12,7 @@ mod filters;
 mod listener;
 mod prepare;
 mod route;
+mod run;
 
 use std::{collections::BTreeSet, hash::Hash as _, sync::Arc};
 
@@ -21,7 +22,7 @@ use model::{
     fingerprint,
 };
 use prost::{Message, Name};
-use pushctx::{ProxyClass, PushContext};
+use pushctx::{PatchOutcomes, ProxyClass, PushContext};
 use xds::{Resource, Source};
 
 pub(crate) use cluster::ClusterPatches;
@@ -30,6 +31,8 @@ pub(crate) use listener::ListenerPatches;
 pub(crate) use prepare::Patch;
 use prepare::PreparedFilter;
 pub(crate) use route::{RouteNames, RoutePatches};
+pub(crate) use run::Run;
+use run::Outcomes;
 
 use crate::cache::Cache;
 
@@ -50,6 +53,9 @@ pub(crate) enum Pass {
 }
 
 impl Pass {
+    /// All of them, in order.
+    const ALL: [Self; 3] = [Self::SidecarInbound, Self::SidecarOutbound, Self::Gateway];
+
     /// The pass of a proxy's clusters, listeners and routes towards others.
     pub(crate) const fn outbound(proxy: ProxyType) -> Self {
         match proxy {
@@ -102,24 +108,45 @@ pub(crate) struct PatchSet<I> {
     fingerprint: u64,
 }
 
+/// The patches of one class, and where to report what becomes of them.
+#[derive(Debug)]
+pub(crate) struct ClassPatches<I> {
+    set: Arc<PatchSet<I>>,
+    class: u64,
+    outcomes: Arc<PatchOutcomes>,
+}
+
+impl<I> ClassPatches<I> {
+    /// The index over the patches.
+    pub(crate) fn index(&self) -> &I {
+        &self.set.index
+    }
+
+    fn report(&self, patched: &Patched) {
+        if let Some(outcomes) = &patched.outcomes {
+            outcomes.report(self.class, &self.outcomes);
+        }
+    }
+}
+
 impl<I: PatchIndex> Patches<I> {
-    /// Finds the patches of a class; `None` when no filter has any for it.
-    pub(crate) fn resolve(
-        &self,
-        context: &PushContext,
-        class: &ProxyClass,
-    ) -> Option<Arc<PatchSet<I>>> {
-        let filters: Vec<Arc<PreparedFilter>> = context
-            .envoy_filters(&class.workload())
-            .into_iter()
-            .map(|filter| self.prepare(&filter))
-            .filter(|filter| !filter.patches.is_empty())
-            .collect();
-        if filters.is_empty() {
+    /// Finds the patches of a class; `None` when no filter attaches to it. There may be none of these
+    /// kinds nevertheless.
+    fn resolve(&self, context: &PushContext, class: &ProxyClass) -> Option<ClassPatches<I>> {
+        let attached = context.envoy_filters(&class.workload());
+        if attached.is_empty() {
             return None;
         }
+        let filters: Vec<Arc<PreparedFilter>> = attached
+            .into_iter()
+            .map(|filter| self.prepare(&filter))
+            .collect();
+        let outcomes = context.patch_outcomes();
+        for (patch, reason) in filters.iter().flat_map(|filter| &filter.failures) {
+            run::report_failure(patch.clone(), reason, outcomes);
+        }
         let key = set_key(&filters, &class.proxy);
-        Some(self.sets.get_or_build(key, || {
+        let set = self.sets.get_or_build(key, || {
             let patches: Vec<Arc<Patch>> = filters
                 .iter()
                 .flat_map(|filter| &filter.patches)
@@ -132,7 +159,12 @@ impl<I: PatchIndex> Patches<I> {
                 fingerprint: fingerprint::of(&ids),
                 _filters: filters.clone(),
             })
-        }))
+        });
+        Some(ClassPatches {
+            set,
+            class: class.key.fingerprint,
+            outcomes: outcomes.clone(),
+        })
     }
 
     fn prepare(&self, filter: &Arc<Config<EnvoyFilter>>) -> Arc<PreparedFilter> {
@@ -162,12 +194,69 @@ fn set_key(filters: &[Arc<PreparedFilter>], proxy: &Proxy) -> u64 {
     hasher.digest()
 }
 
+/// Which patches may touch a resource.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those with this fingerprint, in this order.
+    Some(u64),
+    /// Any of the set: what one does decides which others match.
+    All,
+}
+
+impl Reach {
+    /// Sums up the patches that may touch a resource as it is, in order.
+    fn of<'a>(candidates: impl Iterator<Item = &'a Arc<Patch>>, pass: Pass) -> Self {
+        let mut fingerprints = Vec::new();
+        for patch in candidates.filter(|patch| patch.is_for(pass)) {
+            if patch.changes_keys {
+                return Self::All;
+            }
+            fingerprints.push(patch.fingerprint);
+        }
+        if fingerprints.is_empty() {
+            Self::Nothing
+        } else {
+            Self::Some(fingerprint::of(&fingerprints))
+        }
+    }
+
+    /// Sums up two groups of patches.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::Nothing, reach) | (reach, Self::Nothing) => reach,
+            (Self::Some(a), Self::Some(b)) => Self::Some(fingerprint::of(&(a, b))),
+        }
+    }
+}
+
 /// Patches finished resources, remembering what came of each: the key is the version of the resource
 /// as it was built and the patches that may touch it.
 #[derive(Debug)]
 pub(crate) struct Patcher<I> {
     patches: Patches<I>,
-    cache: Cache<Option<Arc<Resource>>>,
+    cache: Cache<Patched>,
+}
+
+/// What patches made of one resource.
+#[derive(Clone, Debug)]
+struct Patched {
+    /// `None` when they removed it.
+    resource: Option<Arc<Resource>>,
+    /// `None` when there is nothing to say.
+    outcomes: Option<Arc<Outcomes>>,
+}
+
+impl Patched {
+    fn new(resource: Option<Arc<Resource>>, outcomes: Outcomes) -> Self {
+        Self {
+            resource,
+            outcomes: (!outcomes.is_empty()).then(|| Arc::new(outcomes)),
+        }
+    }
 }
 
 impl<I> Patcher<I> {
@@ -181,68 +270,86 @@ impl<I> Patcher<I> {
 }
 
 impl<I: PatchIndex> Patcher<I> {
-    /// Finds the patches of a class; `None` when there are none.
+    /// Finds the patches of a class; `None` when no filter attaches to it.
     pub(crate) fn resolve(
         &self,
         context: &PushContext,
         class: &ProxyClass,
-    ) -> Option<Arc<PatchSet<I>>> {
+    ) -> Option<ClassPatches<I>> {
         self.patches.resolve(context, class)
     }
 
-    /// Returns the resource as `candidates` leave it, `None` when they remove it. Without candidates
-    /// it is the same one, untouched and not even decoded.
+    /// Returns the resource as patches leave it, `None` when they remove it. What no patch reaches is
+    /// the same one, untouched and not even decoded.
+    ///
+    /// `concerns` tells, of the decoded resource, whether there is anything to do at all.
     pub(crate) fn patched<M: Message + Name + Default>(
         &self,
         base: &Arc<Resource>,
-        candidates: &[Arc<Patch>],
+        (patches, reach): (&ClassPatches<I>, Reach),
         pass: Pass,
-        apply: impl FnOnce(M) -> Option<(String, M)>,
+        concerns: impl FnOnce(&M) -> bool,
+        apply: impl FnOnce(M, &Run) -> Option<(String, M)>,
     ) -> Option<Arc<Resource>> {
-        if candidates.is_empty() {
-            return Some(base.clone());
-        }
-        let patches: Vec<u64> = candidates.iter().map(|patch| patch.fingerprint).collect();
-        let key = fingerprint::of(&(base.version().as_u64(), pass, patches));
-        self.cache.get_or_build(key, || {
-            let (name, message) = apply(decode(base)?)?;
-            let sources = base
-                .sources()
-                .iter()
-                .cloned()
-                .chain(sources(candidates))
-                .collect();
-            Some(Arc::new(finished(name, &message, sources)))
-        })
+        let reaching = match reach {
+            Reach::Nothing => return Some(base.clone()),
+            Reach::Some(fingerprint) => fingerprint,
+            Reach::All => patches.set.fingerprint,
+        };
+        let key = fingerprint::of(&(base.version().as_u64(), base.name(), pass, reaching));
+        let patched = self.cache.get_or_build(key, || {
+            let unchanged = || Some(base.clone());
+            let Some(message) = decode::<M>(base).filter(concerns) else {
+                return Patched::new(unchanged(), Outcomes::default());
+            };
+            let run = Run::new(pass);
+            let result = apply(message, &run);
+            let outcomes = run.finish();
+            if outcomes.is_untouched() {
+                return Patched::new(unchanged(), outcomes);
+            }
+            let resource = result.map(|(name, message)| {
+                let own = base.sources().iter().cloned();
+                let sources = own.chain(outcomes.sources()).collect();
+                Arc::new(finished(name, &message, sources))
+            });
+            Patched::new(resource, outcomes)
+        });
+        patches.report(&patched);
+        patched.resource
     }
 
-    /// As [`patched`](Self::patched), for resources whose candidates only the message tells: `find`
-    /// lists them, once for each resource and set.
-    pub(crate) fn patched_by_set<M: Message + Name + Default>(
+    /// Builds what patches add, each once. What has no name is left out.
+    pub(crate) fn added<M: Message + Name + Default>(
         &self,
-        base: &Arc<Resource>,
-        set: &PatchSet<I>,
-        pass: Pass,
-        find: impl FnOnce(&M) -> Vec<Arc<Patch>>,
-        apply: impl FnOnce(M) -> Option<(String, M)>,
-    ) -> Option<Arc<Resource>> {
-        let key = fingerprint::of(&(base.version().as_u64(), pass, set.fingerprint));
-        self.cache.get_or_build(key, || {
-            let message: M = decode(base)?;
-            let candidates = find(&message);
-            if candidates.is_empty() {
-                return Some(base.clone());
-            }
-            let (name, message) = apply(message)?;
-            let sources = base
-                .sources()
-                .iter()
-                .cloned()
-                .chain(sources(&candidates))
-                .collect();
-            Some(Arc::new(finished(name, &message, sources)))
-        })
+        patches: &ClassPatches<I>,
+        adding: impl Iterator<Item = Arc<Patch>>,
+        name: impl Fn(&M) -> String,
+    ) -> Vec<Arc<Resource>> {
+        let build = |patch: &Arc<Patch>| {
+            // Which traffic it is for does not matter any more.
+            let run = Run::new(Pass::SidecarOutbound);
+            let resource = patch.typed::<M>(&run).and_then(|message| {
+                let name = name(&message);
+                if name.is_empty() {
+                    run.failed(patch, &"what it adds has no name");
+                    return None;
+                }
+                run.applied(patch);
+                let sources = [patch.source.to_string().into()];
+                Some(Arc::new(finished(name, &message, sources.into())))
+            });
+            Patched::new(resource, run.finish())
+        };
+        let resource = |patch: Arc<Patch>| {
+            let key = fingerprint::of(&("added", patch.fingerprint));
+            let added = self.cache.get_or_build(key, || build(&patch));
+            patches.report(&added);
+            added.resource
+        };
+        adding.filter_map(resource).collect()
     }
+
 }
 
 /// Decodes what was encoded here.
@@ -260,12 +367,4 @@ pub(crate) fn finished<M: Message + Name>(
 ) -> Resource {
     let sources: Vec<Source> = sources.into_iter().collect();
     Resource::new(name, envoy_json::canonical(message)).with_sources(sources)
-}
-
-/// The objects behind patches, for reports on rejected resources.
-pub(crate) fn sources<'a>(patches: impl IntoIterator<Item = &'a Arc<Patch>>) -> BTreeSet<Source> {
-    patches
-        .into_iter()
-        .map(|patch| patch.source.to_string().into())
-        .collect()
 }

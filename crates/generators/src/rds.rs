@@ -26,7 +26,7 @@ pub(crate) use inputs::{ClientView, RouteInputs};
 use crate::{
     cache::Cache,
     convert,
-    patch::{Pass, PatchSet, Patcher, RouteNames, RoutePatches},
+    patch::{ClassPatches, Pass, Patcher, RouteNames, RoutePatches, Run},
 };
 use gateway::GatewayRouteInputs;
 use name::RouteName;
@@ -68,7 +68,7 @@ impl Rds {
         let patches = self.patcher.resolve(context, class);
         names
             .par_iter()
-            .map(|name| self.resource(context, class, name, patches.as_deref()))
+            .map(|name| self.resource(context, class, name, patches.as_ref()))
             .collect::<Vec<_>>()
             .into_iter()
             .collect()
@@ -79,7 +79,7 @@ impl Rds {
         context: &PushContext,
         class: &ProxyClass,
         name: &str,
-        patches: Option<&PatchSet<RoutePatches>>,
+        patches: Option<&ClassPatches<RoutePatches>>,
     ) -> Arc<Resource> {
         if class.proxy.is_router() {
             return self.of_gateway(context, class, name, patches);
@@ -97,12 +97,8 @@ impl Rds {
             let body = envoy_json::canonical(&build(&inputs));
             Arc::new(Resource::new(name, body).with_sources(sources))
         });
-        self.patched(
-            built,
-            patches,
-            &RouteNames::of_sidecar(name),
-            Pass::SidecarOutbound,
-        )
+        let names = || RouteNames::of_sidecar(name);
+        self.patched(built, patches, names, Pass::SidecarOutbound)
     }
 
     fn of_gateway(
@@ -110,45 +106,46 @@ impl Rds {
         context: &PushContext,
         class: &ProxyClass,
         name: &str,
-        patches: Option<&PatchSet<RoutePatches>>,
+        patches: Option<&ClassPatches<RoutePatches>>,
     ) -> Arc<Resource> {
         let merged = class.gateway.as_deref();
-        let inputs = merged.and_then(|g| GatewayRouteInputs::gather(context, class, g, name));
-        let built = match inputs {
-            None => Arc::new(Resource::new(name, envoy_json::canonical(&empty(name)))),
-            Some(inputs) => self.cache.get_or_build(inputs.fingerprint(), || {
-                let sources: Vec<Source> = inputs
-                    .provenance()
-                    .iter()
-                    .map(|key| key.to_string().into())
-                    .collect();
-                let body = envoy_json::canonical(&gateway::build(&inputs));
-                Arc::new(Resource::new(name, body).with_sources(sources))
-            }),
+        let gathered = merged.and_then(|gateway| {
+            let inputs = GatewayRouteInputs::gather(context, class, gateway, name)?;
+            Some((gateway, inputs))
+        });
+        let Some((gateway, inputs)) = gathered else {
+            // Such an answer is not patched either (envoyfilter §7).
+            return Arc::new(Resource::new(name, envoy_json::canonical(&empty(name))));
         };
-        let servers = |port: u32| {
-            let port = u16::try_from(port).ok()?;
-            merged?.target_ports.get(&port).cloned()
-        };
-        let names = RouteNames::of_gateway(name, servers);
-        self.patched(built, patches, &names, Pass::Gateway)
+        let built = self.cache.get_or_build(inputs.fingerprint(), || {
+            let sources: Vec<Source> = inputs
+                .provenance()
+                .iter()
+                .map(|key| key.to_string().into())
+                .collect();
+            let body = envoy_json::canonical(&gateway::build(&inputs));
+            Arc::new(Resource::new(name, body).with_sources(sources))
+        });
+        let names = || RouteNames::of_gateway(name, Arc::new(gateway.target_ports.clone()));
+        self.patched(built, patches, names, Pass::Gateway)
     }
 
     fn patched(
         &self,
         built: Arc<Resource>,
-        patches: Option<&PatchSet<RoutePatches>>,
-        names: &RouteNames,
+        patches: Option<&ClassPatches<RoutePatches>>,
+        names: impl FnOnce() -> RouteNames,
         pass: Pass,
     ) -> Arc<Resource> {
-        let Some(set) = patches else { return built };
-        let candidates = set.index.candidates(names, pass);
-        let apply = |mut routes: RouteConfiguration| {
-            set.index.apply(&mut routes, names, pass);
+        let Some(patches) = patches else { return built };
+        let names = names();
+        let reach = patches.index().reach(&names, pass);
+        let apply = |mut routes: RouteConfiguration, run: &Run| {
+            patches.index().apply(&mut routes, &names, run);
             Some((routes.name.clone(), routes))
         };
         self.patcher
-            .patched(&built, &candidates, pass, apply)
+            .patched(&built, (patches, reach), pass, |_| true, apply)
             .unwrap_or(built)
     }
 }

@@ -78,6 +78,11 @@ pub fn is_refused(issues: &[Issue]) -> bool {
     issues.iter().any(|issue| issue.severity == Severity::Error)
 }
 
+/// Tells whether an expression is RE2 syntax, which is what Envoy and the reference read.
+pub fn is_re2(expression: &str) -> bool {
+    re2::check(expression).is_ok()
+}
+
 /// Validates an object of any kind.
 ///
 /// `raw` is the whole object as it was read, for what is lost in decoding (empty maps, null

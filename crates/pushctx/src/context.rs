@@ -10,7 +10,7 @@ use model::{
 };
 
 use crate::{
-    DestinationRuleIndex, ServiceIndex, VirtualServiceIndex,
+    DestinationRuleIndex, PatchOutcomes, ServiceIndex, VirtualServiceIndex,
     authn::AuthnIndex,
     class::{Classes, Keys, Named},
     cluster_local::ClusterLocalHosts,
@@ -42,6 +42,7 @@ pub struct PushContext {
     pub(crate) scopes: Arc<Scopes>,
     pub(crate) classes: Arc<Classes>,
     pub(crate) keys: Arc<Keys>,
+    pub(crate) patch_outcomes: Arc<PatchOutcomes>,
 }
 
 impl PushContext {
@@ -76,6 +77,7 @@ impl PushContext {
             scopes: Arc::default(),
             classes: Arc::default(),
             keys: Arc::default(),
+            patch_outcomes: Arc::default(),
             state,
         }
     }
@@ -91,6 +93,7 @@ impl PushContext {
         if request.forced || !same_settings(old, new) {
             return Self {
                 keys: self.keys.clone(),
+                patch_outcomes: self.patch_outcomes.clone(),
                 ..Self::build(state)
             };
         }
@@ -214,6 +217,12 @@ impl PushContext {
     /// DestinationRules.
     pub fn destination_rules(&self) -> &DestinationRuleIndex {
         &self.destination_rules
+    }
+
+    /// What became of the patches of EnvoyFilters: here and in all snapshots that this one follows
+    /// or that follow it.
+    pub fn patch_outcomes(&self) -> &Arc<PatchOutcomes> {
+        &self.patch_outcomes
     }
 
     /// Endpoints of a service; `None` when it has none.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::{
-    cluster::v3::{Cluster, cluster::TransportSocketMatch},
+    cluster::v3::Cluster,
     core::v3::{TransportSocket, transport_socket::ConfigType},
 };
 use model::api::envoy_filter::{ApplyTo, ClusterMatch, Operation};
 
 use super::{
-    Pass, Patch, PatchIndex,
+    Pass, Patch, PatchIndex, Reach, Run,
     buckets::{Buckets, Step, walk},
 };
 use crate::names::{ClusterName, Direction};
@@ -80,15 +80,10 @@ fn key(matching: &ClusterMatch) -> Option<Key> {
 }
 
 impl ClusterPatches {
-    /// Lists the patches that may touch a cluster, in order. `hosts` are the host names behind an
-    /// inbound cluster.
-    pub(crate) fn candidates(&self, name: &str, hosts: &[Arc<str>], pass: Pass) -> Vec<Arc<Patch>> {
-        self.positions(name, hosts)
-            .into_iter()
-            .map(|position| &self.patches[position as usize])
-            .filter(|patch| patch.is_for(pass))
-            .cloned()
-            .collect()
+    /// Tells which patches may touch a cluster. `hosts` are the host names behind an inbound cluster.
+    pub(crate) fn reach(&self, name: &str, hosts: &[Arc<str>], pass: Pass) -> Reach {
+        let candidates = self.positions(name, hosts);
+        Reach::of(candidates.iter().map(|at| &self.patches[*at as usize]), pass)
     }
 
     /// Patches a cluster; `None` when it is removed.
@@ -96,7 +91,7 @@ impl ClusterPatches {
         &self,
         cluster: Cluster,
         hosts: &[Arc<str>],
-        pass: Pass,
+        run: &Run,
     ) -> Option<Cluster> {
         let mut cluster = Some(cluster);
         walk(
@@ -108,18 +103,20 @@ impl ClusterPatches {
                     return Step::Stop;
                 };
                 let patch = &self.patches[position as usize];
-                if !patch.is_for(pass) || !matches(patch, &cluster.name, hosts) {
+                if !patch.is_for(run.pass) || !matches(patch, &cluster.name, hosts) {
                     return Step::Untouched;
                 }
                 if patch.operation == Operation::Remove {
                     *slot = None;
+                    run.applied(patch);
                     return Step::Stop;
                 }
                 let Some(lists) = patch.merges() else {
+                    run.missed(patch, &format_args!("clusters have no {}", patch.operation));
                     return Step::Untouched;
                 };
-                if !merge_transport_socket(patch, cluster) {
-                    patch.merge_into(cluster, lists);
+                if !merge_transport_socket(patch, cluster, run) {
+                    patch.merge_into(cluster, lists, run);
                 }
                 Step::Changed
             },
@@ -127,12 +124,10 @@ impl ClusterPatches {
         cluster
     }
 
-    /// Builds the clusters that patches add in a pass, each with its patch.
-    pub(crate) fn added(&self, pass: Pass) -> Vec<(Cluster, &Arc<Patch>)> {
-        let adding = self.patches.iter().filter(|patch| patch.adds_in(pass));
-        adding
-            .filter_map(|patch| Some((patch.typed()?, patch)))
-            .collect()
+    /// Lists the patches that add clusters in a pass.
+    pub(crate) fn adding(&self, pass: Pass) -> impl Iterator<Item = Arc<Patch>> + '_ {
+        let adding = self.patches.iter();
+        adding.filter(move |patch| patch.adds_in(pass)).cloned()
     }
 
     fn positions(&self, name: &str, hosts: &[Arc<str>]) -> Vec<u32> {
@@ -183,9 +178,9 @@ fn matches(patch: &Patch, name: &str, hosts: &[Arc<str>]) -> bool {
         && (matching.port_number == 0 || matching.port_number == u32::from(parsed.port))
 }
 
-/// Merges a patch that states a transport socket into that of the cluster; tells whether it did:
-/// then the rest of the patch does not count (envoyfilter §9.2).
-fn merge_transport_socket(patch: &Patch, cluster: &mut Cluster) -> bool {
+/// Merges a patch that states a transport socket into that of the cluster; tells whether the rest of
+/// the patch does not count (envoyfilter §9.2).
+fn merge_transport_socket(patch: &Arc<Patch>, cluster: &mut Cluster, run: &Run) -> bool {
     let states_socket = patch
         .value
         .as_ref()
@@ -194,23 +189,22 @@ fn merge_transport_socket(patch: &Patch, cluster: &mut Cluster) -> bool {
         return false;
     }
     let Some(wanted) = patch
-        .typed::<Cluster>()
+        .typed::<Cluster>(run)
         .and_then(|value| value.transport_socket)
     else {
-        return false;
+        return true;
     };
     if !cluster.transport_socket_matches.is_empty() {
-        let found = cluster
-            .transport_socket_matches
-            .iter_mut()
-            .filter_map(
-                |TransportSocketMatch {
-                     transport_socket, ..
-                 }| transport_socket.as_mut(),
-            )
+        let sockets = cluster.transport_socket_matches.iter_mut();
+        let found = sockets
+            .filter_map(|entry| entry.transport_socket.as_mut())
             .find(|socket| socket.name == wanted.name);
-        if let Some(socket) = found {
-            merge_socket(patch, socket, &wanted);
+        match found {
+            Some(socket) => merge_socket(patch, socket, &wanted, run),
+            None => run.missed(
+                patch,
+                &format_args!("no transport socket is called {:?}", wanted.name),
+            ),
         }
         return true;
     }
@@ -219,17 +213,30 @@ fn merge_transport_socket(patch: &Patch, cluster: &mut Cluster) -> bool {
         .as_mut()
         .filter(|socket| socket.name == wanted.name)
     {
-        Some(socket) => merge_socket(patch, socket, &wanted),
-        None => cluster.transport_socket = Some(wanted),
+        Some(socket) => merge_socket(patch, socket, &wanted, run),
+        None => {
+            cluster.transport_socket = Some(wanted);
+            run.applied(patch);
+        }
     }
     true
 }
 
 /// Merges the config of one transport socket into that of another of the same name.
-pub(super) fn merge_socket(patch: &Patch, socket: &mut TransportSocket, wanted: &TransportSocket) {
-    if let (Some(ConfigType::TypedConfig(target)), Some(ConfigType::TypedConfig(config))) =
+pub(super) fn merge_socket(
+    patch: &Arc<Patch>,
+    socket: &mut TransportSocket,
+    wanted: &TransportSocket,
+    run: &Run,
+) {
+    let (Some(ConfigType::TypedConfig(target)), Some(ConfigType::TypedConfig(config))) =
         (&mut socket.config_type, &wanted.config_type)
-    {
-        patch.check(envoy_json::merge::merge_any(target, config));
+    else {
+        run.missed(patch, &"a transport socket has no configuration");
+        return;
+    };
+    match envoy_json::merge::merge_any(target, config) {
+        Ok(()) => run.applied(patch),
+        Err(error) => run.failed(patch, &error),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use model::api::envoy_filter::{ApplyTo, Operation};
 
 use super::{Patch, PatchIndex};
@@ -21,11 +20,8 @@ impl PatchIndex for ExtensionPatches {
 }
 
 impl ExtensionPatches {
-    /// Builds all configurations, each with its patch. Contexts do not count.
-    pub(crate) fn all(&self) -> Vec<(TypedExtensionConfig, &Arc<Patch>)> {
-        self.0
-            .iter()
-            .filter_map(|patch| Some((patch.typed()?, patch)))
-            .collect()
+    /// Lists all patches, in order. Contexts do not count.
+    pub(crate) fn adding(&self) -> impl Iterator<Item = Arc<Patch>> + '_ {
+        self.0.iter().cloned()
     }
 }

@@ -9,10 +9,11 @@ use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use model::api::envoy_filter::{ApplyTo, Operation};
 
 use super::{
-    Pass, Patch, PatchIndex, RoutePatches,
+    Pass, Patch, PatchIndex, RoutePatches, Run,
     buckets::{Buckets, Step, walk},
     filters,
 };
+use crate::lds::CONNECT_TERMINATE;
 use matching::{ChainKey, ChainKeys, ListenerKey, ListenerKeys};
 
 /// Patches of listeners and of everything in them.
@@ -132,67 +133,52 @@ fn add<K: std::hash::Hash + Eq>(
 }
 
 impl ListenerPatches {
-    /// Lists the patches that may touch a listener or anything in it, for its cache key and its
-    /// sources.
-    pub(crate) fn candidates(&self, listener: &Listener, pass: Pass) -> Vec<Arc<Patch>> {
+    /// Tells whether patches may touch a listener or anything in it, or it would be tidied up.
+    pub(crate) fn concerns(&self, listener: &Listener, pass: Pass) -> bool {
         let keys = ListenerKeys::of(listener);
-        let mut found: Vec<Arc<Patch>> = Vec::new();
-        let mut take = |list: &mut dyn Iterator<Item = &Arc<Patch>>| {
-            found.extend(list.filter(|patch| patch.is_for(pass)).cloned());
-        };
-        take(
-            &mut self
-                .of_listener(&keys)
-                .iter()
-                .map(|p| self.listeners.get(*p)),
-        );
-        take(
-            &mut self
-                .of_listener_filters(&keys)
-                .iter()
-                .map(|p| self.listener_filters.get(*p)),
-        );
-        take(&mut self.chains.additions.iter().map(|p| self.chains.get(*p)));
-        for chain in listener
-            .filter_chains
-            .iter()
-            .chain(&listener.default_filter_chain)
-        {
-            let probes = ChainKeys::of(&keys, chain).probes();
-            for kind in [&self.chains, &self.network_filters, &self.http_filters] {
-                let positions = kind.buckets.candidates(probes.iter().cloned());
-                take(&mut positions.iter().map(|p| kind.get(*p)));
-            }
+        fn any<K>(kind: &Kind<K>, positions: &[u32], pass: Pass) -> bool {
+            positions.iter().any(|at| kind.get(*at).is_for(pass))
         }
-        if pass == Pass::SidecarInbound {
-            found.extend(self.routes.all(pass));
-        }
-        found
+        let has_routes = takes_route_patches(listener, pass) && !self.routes.is_empty();
+        let chains = listener.filter_chains.iter();
+        has_routes
+            || is_untidy(listener)
+            || any(&self.listeners, &self.of_listener(&keys), pass)
+            || any(&self.listener_filters, &self.of_listener_filters(&keys), pass)
+            || any(&self.chains, &self.chains.additions, pass)
+            || chains.chain(&listener.default_filter_chain).any(|chain| {
+                let probes = ChainKeys::of(&keys, chain).probes();
+                let kinds = [&self.chains, &self.network_filters, &self.http_filters];
+                kinds.iter().any(|kind| {
+                    any(kind, &kind.buckets.candidates(probes.iter().cloned()), pass)
+                })
+            })
     }
 
     /// Patches a listener; `None` when it is removed.
-    pub(crate) fn apply(&self, listener: Listener, pass: Pass) -> Option<Listener> {
+    pub(crate) fn apply(&self, mut listener: Listener, run: &Run) -> Option<Listener> {
+        if takes_route_patches(&listener, run.pass) {
+            let chains = listener.filter_chains.iter_mut();
+            for chain in chains.chain(&mut listener.default_filter_chain) {
+                self.patch_inline_routes(chain, run);
+            }
+        }
         let mut listener = Some(listener);
-        self.patch_listener(&mut listener, pass);
-        let mut listener = listener.filter(|l| !l.name.is_empty())?;
-        self.patch_listener_filters(&mut listener, pass);
-        self.patch_chains(&mut listener, pass);
-        self.add_chains(&mut listener, pass);
-        Some(listener)
+        self.patch_listener(&mut listener, run);
+        let mut listener = listener?;
+        self.patch_listener_filters(&mut listener, run);
+        self.patch_chains(&mut listener, run);
+        self.add_chains(&mut listener, run);
+        (!listener.name.is_empty()).then_some(listener)
     }
 
-    /// Builds the listeners that patches add in a pass, each with its patch.
-    pub(crate) fn added(&self, pass: Pass) -> Vec<(Listener, &Arc<Patch>)> {
-        let additions = self
-            .listeners
-            .additions
-            .iter()
-            .map(|p| self.listeners.get(*p));
+    /// Lists the patches that add listeners in a pass.
+    pub(crate) fn adding(&self, pass: Pass) -> impl Iterator<Item = Arc<Patch>> + '_ {
+        let additions = self.listeners.additions.iter();
         additions
-            .filter(|patch| patch.adds_in(pass))
-            .filter_map(|patch| Some((patch.typed::<Listener>()?, patch)))
-            .filter(|(listener, _)| !listener.name.is_empty())
-            .collect()
+            .map(|position| self.listeners.get(*position))
+            .filter(move |patch| patch.adds_in(pass))
+            .cloned()
     }
 
     fn of_listener(&self, keys: &ListenerKeys) -> Vec<u32> {
@@ -207,7 +193,7 @@ impl ListenerPatches {
         self.listener_filters.buckets.candidates(keys.probes())
     }
 
-    fn patch_listener(&self, slot: &mut Option<Listener>, pass: Pass) {
+    fn patch_listener(&self, slot: &mut Option<Listener>, run: &Run) {
         walk(
             slot,
             |slot| slot.as_ref().map(ListenerKeys::of).unwrap_or_default(),
@@ -217,27 +203,29 @@ impl ListenerPatches {
                     return Step::Stop;
                 };
                 let patch = self.listeners.get(position);
-                if !patch.is_for(pass) || !ListenerKeys::of(listener).matches(patch) {
+                if !patch.is_for(run.pass) || !ListenerKeys::of(listener).matches(patch) {
                     return Step::Untouched;
                 }
                 if patch.operation == Operation::Remove {
                     *slot = None;
+                    run.applied(patch);
                     return Step::Stop;
                 }
-                match patch.merges() {
-                    Some(lists) => patch.merge_into(listener, lists),
-                    None => return Step::Untouched,
-                }
+                let Some(lists) = patch.merges() else {
+                    run.missed(patch, &format_args!("listeners have no {}", patch.operation));
+                    return Step::Untouched;
+                };
+                patch.merge_into(listener, lists, run);
                 Step::Changed
             },
         );
     }
 
-    fn patch_listener_filters(&self, listener: &mut Listener, pass: Pass) {
+    fn patch_listener_filters(&self, listener: &mut Listener, run: &Run) {
         let keys = ListenerKeys::of(listener);
         for position in self.of_listener_filters(&keys) {
             let patch = self.listener_filters.get(position);
-            if !patch.is_for(pass) || !keys.matches(patch) {
+            if !patch.is_for(run.pass) || !keys.matches(patch) {
                 continue;
             }
             let anchor = patch
@@ -247,55 +235,69 @@ impl ListenerPatches {
                 .map(|m| m.listener_filter.as_str());
             let anchor = anchor.filter(|name| !name.is_empty());
             if patch.operation != Operation::Merge {
-                filters::change(&mut listener.listener_filters, patch, anchor);
+                filters::change(&mut listener.listener_filters, patch, anchor, run);
                 continue;
             }
-            let named = |name: &str| anchor == Some(name);
-            for filter in listener
-                .listener_filters
-                .iter_mut()
-                .filter(|f| named(&f.name))
-            {
-                filters::merge(filter, patch, false);
+            let filters = listener.listener_filters.iter_mut();
+            for filter in filters.filter(|f| anchor == Some(&f.name)) {
+                filters::merge(filter, patch, false, run);
             }
         }
     }
 
-    fn patch_chains(&self, listener: &mut Listener, pass: Pass) {
+    fn patch_chains(&self, listener: &mut Listener, run: &Run) {
         let keys = ListenerKeys::of(listener);
         let chains = std::mem::take(&mut listener.filter_chains);
         listener.filter_chains = chains
             .into_iter()
             .filter_map(|chain| {
-                let had_filters = !chain.filters.is_empty();
-                had_filters
-                    .then(|| self.patch_chain(&keys, chain, pass))
-                    .flatten()
+                if chain.filters.is_empty() {
+                    run.tidied();
+                    return None;
+                }
+                self.patch_chain(&keys, chain, run)
             })
             .collect();
         if let Some(chain) = listener.default_filter_chain.take() {
             listener.default_filter_chain = if chain.filters.is_empty() {
                 Some(chain)
             } else {
-                self.patch_chain(&keys, chain, pass)
+                self.patch_chain(&keys, chain, run)
             };
         }
     }
 
-    fn add_chains(&self, listener: &mut Listener, pass: Pass) {
+    fn add_chains(&self, listener: &mut Listener, run: &Run) {
         let keys = ListenerKeys::of(listener);
         for position in &self.chains.additions {
             let patch = self.chains.get(*position);
-            if !patch.is_for(pass) || !keys.matches(patch) {
+            if !patch.is_for(run.pass) || !keys.matches(patch) {
                 continue;
             }
-            // A chain without filters would be dropped again.
-            if let Some(chain) = patch
-                .typed::<FilterChain>()
-                .filter(|c| !c.filters.is_empty())
-            {
-                listener.filter_chains.push(chain);
+            match patch.typed::<FilterChain>(run) {
+                // A chain without filters would be dropped again.
+                Some(chain) if chain.filters.is_empty() => {
+                    run.failed(patch, &"the chain that it adds has no filters");
+                }
+                Some(chain) => {
+                    listener.filter_chains.push(chain);
+                    run.applied(patch);
+                }
+                None => {}
             }
         }
     }
+}
+
+/// Tells whether a listener has what is dropped wherever EnvoyFilters attach (§10.1): chains
+/// without filters, or no name.
+fn is_untidy(listener: &Listener) -> bool {
+    let mut chains = listener.filter_chains.iter();
+    listener.name.is_empty() || chains.any(|chain| chain.filters.is_empty())
+}
+
+/// Tells whether patches of routes apply to what is embedded in a listener: to the routes to the
+/// workload's own ports, not to those that end tunnels.
+fn takes_route_patches(listener: &Listener, pass: Pass) -> bool {
+    pass == Pass::SidecarInbound && listener.name != CONNECT_TERMINATE
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use envoy_json::{
     json::{self, Unknown},
-    merge::{self, Lists, MergeError},
+    merge::{self, Lists},
 };
 use model::{
     Config, ConfigKey, Kind, Proxy,
@@ -13,12 +13,14 @@ use model::{
         envoy_filter::{ApplyTo, ConfigMatch, ConfigPatch, Operation, PatchContext, ProxyMatch},
     },
     fingerprint,
+    validation::is_re2,
 };
 use prost::{Message, Name};
 use prost_reflect::DynamicMessage;
+use pushctx::PatchId;
 use regex::Regex;
 
-use super::Pass;
+use super::{Pass, Run};
 use crate::admission::patched_message;
 
 /// Longest expression for a version that is looked at.
@@ -31,6 +33,8 @@ pub(crate) struct PreparedFilter {
     pub patches: Vec<Arc<Patch>>,
     /// Metadata of proxies that they look at.
     pub metadata_keys: BTreeSet<String>,
+    /// Patches that cannot be used, with the reason.
+    pub failures: Vec<(PatchId, String)>,
 }
 
 /// One patch.
@@ -38,6 +42,8 @@ pub(crate) struct PreparedFilter {
 pub(crate) struct Patch {
     /// The filter that it belongs to.
     pub source: ConfigKey,
+    /// Its position in the filter.
+    index: usize,
     /// What it applies to.
     pub apply_to: ApplyTo,
     /// What it does. Inserting where there is no order is adding.
@@ -48,6 +54,8 @@ pub(crate) struct Patch {
     pub value: Option<DynamicMessage>,
     /// Hash of all of the above.
     pub fingerprint: u64,
+    /// It sets what others are found by, such as a name.
+    pub changes_keys: bool,
     version: VersionCondition,
 }
 
@@ -60,28 +68,30 @@ enum VersionCondition {
 }
 
 impl PreparedFilter {
-    /// Prepares the patches of the wanted kinds; a patch that cannot be read is reported and left
-    /// out.
+    /// Prepares the patches of the wanted kinds; a patch that cannot be read is left out.
     pub(super) fn new(filter: &Config<EnvoyFilter>, kinds: &[ApplyTo]) -> Self {
         let source = ConfigKey::new(
             Kind::EnvoyFilter,
             filter.meta.namespace.clone(),
             filter.meta.name.clone(),
         );
-        let patches: Vec<Arc<Patch>> = filter
-            .spec
-            .config_patches
-            .iter()
-            .enumerate()
-            .filter(|(_, patch)| kinds.contains(&patch.apply_to))
-            .filter_map(|(index, patch)| match Patch::new(&source, patch) {
-                Ok(patch) => patch.map(Arc::new),
+        let (mut patches, mut failures) = (Vec::new(), Vec::new());
+        for (index, patch) in filter.spec.config_patches.iter().enumerate() {
+            if !kinds.contains(&patch.apply_to) {
+                continue;
+            }
+            match Patch::new(&source, index, patch) {
+                Ok(patch) => patches.extend(patch.map(Arc::new)),
                 Err(error) => {
-                    tracing::warn!(config = %source, index, %error, "patch skipped");
-                    None
+                    let id = PatchId {
+                        filter: source.clone(),
+                        index,
+                        apply_to: patch.apply_to,
+                    };
+                    failures.push((id, error.to_string()));
                 }
-            })
-            .collect();
+            }
+        }
         let metadata_keys = patches
             .iter()
             .filter_map(|patch| patch.matching.proxy.as_ref())
@@ -90,13 +100,18 @@ impl PreparedFilter {
         Self {
             patches,
             metadata_keys,
+            failures,
         }
     }
 }
 
 impl Patch {
     /// Prepares a patch; `None` when it says nothing.
-    fn new(source: &ConfigKey, patch: &ConfigPatch) -> Result<Option<Self>, json::Error> {
+    fn new(
+        source: &ConfigKey,
+        index: usize,
+        patch: &ConfigPatch,
+    ) -> Result<Option<Self>, json::Error> {
         let Some(content) = &patch.patch else {
             return Ok(None);
         };
@@ -120,13 +135,24 @@ impl Patch {
         let version = VersionCondition::of(matching.proxy.as_ref());
         Ok(Some(Self {
             source: source.clone(),
+            index,
             apply_to: patch.apply_to,
             operation,
-            fingerprint: fingerprint::of(&(source, fingerprint::of_json(patch))),
+            fingerprint: fingerprint::of(&(source, index, fingerprint::of_json(patch))),
+            changes_keys: value.as_ref().is_some_and(sets_key),
             matching,
             value,
             version,
         }))
+    }
+
+    /// What the patch is called in reports.
+    pub(super) fn id(&self) -> PatchId {
+        PatchId {
+            filter: self.source.clone(),
+            index: self.index,
+            apply_to: self.apply_to,
+        }
     }
 
     /// Tells whether the patch is for this proxy.
@@ -178,42 +204,53 @@ impl Patch {
     }
 
     /// The value as a message of a Rust type; `None`, and reported, when there is none.
-    pub(super) fn typed<M: Message + Name + Default>(&self) -> Option<M> {
+    pub(super) fn typed<M: Message + Name + Default>(self: &Arc<Self>, run: &Run) -> Option<M> {
         match self.value.as_ref().map(merge::to_typed) {
             Some(Ok(message)) => Some(message),
             Some(Err(error)) => {
-                self.failed(&error);
+                run.failed(self, &error);
                 None
             }
             None => {
-                self.failed(&"it has no value");
+                run.failed(self, &NO_VALUE);
                 None
             }
         }
     }
 
     /// Merges the value into a message; what cannot be merged is reported and leaves it as it is.
-    pub(super) fn merge_into<M: Message + Name + Default>(&self, target: &mut M, lists: Lists) {
+    /// Tells whether it was merged.
+    pub(super) fn merge_into<M: Message + Name + Default>(
+        self: &Arc<Self>,
+        target: &mut M,
+        lists: Lists,
+        run: &Run,
+    ) -> bool {
         let Some(value) = &self.value else {
-            self.failed(&"it has no value");
-            return;
+            run.failed(self, &NO_VALUE);
+            return false;
         };
-        if let Err(error) = merge::merge_typed(target, value, lists) {
-            self.failed(&error);
+        match merge::merge_typed(target, value, lists) {
+            Ok(()) => {
+                run.applied(self);
+                true
+            }
+            Err(error) => {
+                run.failed(self, &error);
+                false
+            }
         }
     }
+}
 
-    /// Reports that the patch could not be applied.
-    pub(super) fn failed(&self, error: &dyn std::fmt::Display) {
-        tracing::warn!(config = %self.source, apply_to = %self.apply_to, %error, "patch not applied");
-    }
+/// Why a patch of most operations fails that states no value.
+const NO_VALUE: &str = "it has no value";
 
-    /// Reports the outcome of a merge of packed messages.
-    pub(super) fn check(&self, outcome: Result<(), MergeError>) {
-        if let Err(error) = outcome {
-            self.failed(&error);
-        }
-    }
+/// Tells whether a value, merged into a resource, can change what patches find that by.
+fn sets_key(value: &DynamicMessage) -> bool {
+    ["name", "address", "filter_chain_match", "domains"]
+        .iter()
+        .any(|field| value.has_field_by_name(field))
 }
 
 /// Tells whether the place within a list means something for these.
@@ -232,7 +269,13 @@ impl VersionCondition {
         } else if expression.chars().count() > MAX_EXPRESSION {
             Self::Nothing
         } else {
-            Regex::new(expression).map_or(Self::Any, Self::Matches)
+            match Regex::new(expression) {
+                Ok(regex) => Self::Matches(regex),
+                // What no RE2 engine reads is no condition (§3); what only ours does not read is met
+                // by nobody.
+                Err(_) if is_re2(expression) => Self::Nothing,
+                Err(_) => Self::Any,
+            }
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Patches of route configurations (envoyfilter §15).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost, route};
 use model::api::envoy_filter::{
@@ -8,10 +11,27 @@ use model::api::envoy_filter::{
 };
 
 use super::{
-    Pass, Patch, PatchIndex,
+    Pass, Patch, PatchIndex, Reach, Run,
     buckets::{Buckets, Step, walk},
 };
 use crate::names::ClusterName;
+
+/// What a patch asks of a route configuration, as far as names say it for every kind of proxy.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum ConfigurationKey {
+    Name(String),
+    Port(u32),
+}
+
+impl ConfigurationKey {
+    fn of(patch: &Patch) -> Option<Self> {
+        let matching = patch.matching.route_configuration.as_ref()?;
+        if !matching.name.is_empty() {
+            return Some(Self::Name(matching.name.clone()));
+        }
+        (matching.port_number != 0).then_some(Self::Port(matching.port_number))
+    }
+}
 
 /// The selective condition of patches of virtual hosts and routes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -26,6 +46,10 @@ enum Key {
 #[derive(Debug, Default)]
 pub(crate) struct RoutePatches {
     patches: Vec<Arc<Patch>>,
+    /// All of them, by what they ask of the configuration.
+    reaching: Buckets<ConfigurationKey>,
+    /// The fingerprint of those that ask nothing of the configuration, by pass.
+    everywhere: [Reach; 3],
     configurations: Vec<u32>,
     hosts: Buckets<Key>,
     added_hosts: Vec<u32>,
@@ -41,7 +65,12 @@ impl PatchIndex for RoutePatches {
 
     fn build(patches: Vec<Arc<Patch>>) -> Self {
         let mut index = Self::default();
+        let mut everywhere = Vec::new();
         for (patch, position) in patches.iter().zip(0..) {
+            match ConfigurationKey::of(patch) {
+                None => everywhere.push(patch),
+                asked => index.reaching.push(position, asked),
+            }
             match patch.apply_to {
                 ApplyTo::RouteConfiguration => index.configurations.push(position),
                 ApplyTo::VirtualHost if patch.operation == Operation::Add => {
@@ -51,6 +80,8 @@ impl PatchIndex for RoutePatches {
                 _ => index.routes.push(position, key(patch)),
             }
         }
+        index.everywhere =
+            Pass::ALL.map(|pass| Reach::of(everywhere.iter().copied(), pass));
         index.patches = patches;
         index
     }
@@ -67,19 +98,22 @@ fn key(patch: &Patch) -> Option<Key> {
         .or_else(|| (matching.port_number != 0).then_some(Key::Port(matching.port_number)))
 }
 
+/// Server ports behind the bound ports of a gateway.
+pub(crate) type ServerPorts = BTreeMap<u16, BTreeSet<u32>>;
+
 /// What the name of a route configuration says.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct RouteNames {
     /// The name itself.
-    pub name: String,
+    name: String,
     /// Ports that a patch may state: that of the name, or the server ports behind it.
-    pub ports: BTreeSet<u32>,
+    ports: BTreeSet<u32>,
     /// Name of the server's port (gateways).
-    pub port_name: String,
+    port_name: String,
     /// `namespace/name` of the gateway (gateways).
-    pub gateway: String,
-    /// Whether port name and gateway count.
-    pub of_gateway: bool,
+    gateway: String,
+    /// Set for gateways: port name and gateway count for these.
+    servers: Option<Arc<ServerPorts>>,
 }
 
 impl RouteNames {
@@ -97,8 +131,8 @@ impl RouteNames {
         }
     }
 
-    /// Understands a gateway's name; `servers` lists the server ports behind a bound port.
-    pub(crate) fn of_gateway(name: &str, servers: impl Fn(u32) -> Option<BTreeSet<u32>>) -> Self {
+    /// Understands a gateway's name.
+    pub(crate) fn of_gateway(name: &str, servers: Arc<ServerPorts>) -> Self {
         let parts: Vec<&str> = name.split('.').collect();
         let (port, port_name, gateway) = match parts[..] {
             ["http", port] => (port.parse().unwrap_or_default(), "", String::new()),
@@ -109,20 +143,36 @@ impl RouteNames {
             ),
             _ => (0, "", String::new()),
         };
+        let behind = u16::try_from(port).ok().and_then(|port| servers.get(&port));
         Self {
             name: name.to_owned(),
-            ports: servers(port).unwrap_or_else(|| BTreeSet::from([port])),
+            ports: behind.cloned().unwrap_or_else(|| BTreeSet::from([port])),
             port_name: port_name.to_owned(),
             gateway,
-            of_gateway: true,
+            servers: Some(servers),
         }
+    }
+
+    /// Takes on the name that a patch gave to the configuration.
+    fn rename(&mut self, name: &str) {
+        if self.name != name {
+            *self = match self.servers.take() {
+                Some(servers) => Self::of_gateway(name, servers),
+                None => Self::of_sidecar(name),
+            };
+        }
+    }
+
+    fn probes(&self) -> impl Iterator<Item = ConfigurationKey> {
+        let ports = self.ports.iter().copied().map(ConfigurationKey::Port);
+        ports.chain([ConfigurationKey::Name(self.name.clone())])
     }
 
     fn matches(&self, matching: Option<&RouteConfigurationMatch>) -> bool {
         let Some(matching) = matching else {
             return true;
         };
-        let of_gateway = !self.of_gateway
+        let of_gateway = self.servers.is_none()
             || ((matching.port_name.is_empty() || matching.port_name == self.port_name)
                 && (matching.gateway.is_empty() || matching.gateway == self.gateway));
         (matching.name.is_empty() || matching.name == self.name)
@@ -175,47 +225,49 @@ impl RoutePatches {
         self.patches.is_empty()
     }
 
-    /// Lists all patches of a pass, in order.
-    pub(crate) fn all(&self, pass: Pass) -> impl Iterator<Item = Arc<Patch>> + '_ {
-        self.patches
-            .iter()
-            .filter(move |patch| patch.is_for(pass))
-            .cloned()
-    }
-
-    /// Lists the patches that may touch a configuration, in no particular order.
-    pub(crate) fn candidates(&self, names: &RouteNames, pass: Pass) -> Vec<Arc<Patch>> {
-        self.all(pass)
-            .filter(|patch| names.matches(patch.matching.route_configuration.as_ref()))
-            .collect()
+    /// Tells which patches may touch a configuration.
+    ///
+    /// Those that ask nothing of the configuration itself count as one, whatever virtual hosts they
+    /// are for: so this costs what asks for this configuration.
+    pub(crate) fn reach(&self, names: &RouteNames, pass: Pass) -> Reach {
+        let asking = self.reaching.candidates(names.probes());
+        let asking = asking.iter().map(|position| self.get(*position));
+        let asking = asking.filter(|p| names.matches(p.matching.route_configuration.as_ref()));
+        self.everywhere[pass as usize].and(Reach::of(asking, pass))
     }
 
     /// Patches a configuration.
-    pub(crate) fn apply(&self, routes: &mut RouteConfiguration, names: &RouteNames, pass: Pass) {
+    pub(crate) fn apply(&self, routes: &mut RouteConfiguration, names: &RouteNames, run: &Run) {
         let mut names = names.clone();
         for position in &self.configurations {
             let patch = self.get(*position);
             let wanted = patch.matching.route_configuration.as_ref();
-            if let Some(lists) = patch.merges()
-                && patch.is_for(pass)
-                && names.matches(wanted)
-            {
-                patch.merge_into(routes, lists);
-                names.name.clone_from(&routes.name);
+            if !patch.is_for(run.pass) || !names.matches(wanted) {
+                continue;
+            }
+            if let Some(lists) = patch.merges() {
+                patch.merge_into(routes, lists, run);
+                names.rename(&routes.name);
+            } else {
+                run.missed(patch, &format_args!("route configurations have no {}", patch.operation));
             }
         }
         let mut removed = BTreeSet::new();
         for host in &mut routes.virtual_hosts {
-            if !self.patch_host(host, &names, pass) {
+            if !self.patch_host(host, &names, run) {
                 removed.insert(host.name.clone());
                 continue;
             }
-            self.patch_routes(host, &names, pass);
+            self.patch_routes(host, &names, run);
         }
         for position in &self.added_hosts {
             let patch = self.get(*position);
-            if patch.is_for(pass) && names.matches(patch.matching.route_configuration.as_ref()) {
-                routes.virtual_hosts.extend(patch.typed::<VirtualHost>());
+            if patch.is_for(run.pass)
+                && names.matches(patch.matching.route_configuration.as_ref())
+                && let Some(host) = patch.typed::<VirtualHost>(run)
+            {
+                routes.virtual_hosts.push(host);
+                run.applied(patch);
             }
         }
         routes
@@ -228,7 +280,7 @@ impl RoutePatches {
     }
 
     /// Patches a virtual host; tells whether it stays.
-    fn patch_host(&self, host: &mut VirtualHost, names: &RouteNames, pass: Pass) -> bool {
+    fn patch_host(&self, host: &mut VirtualHost, names: &RouteNames, run: &Run) -> bool {
         let mut stays = true;
         walk(
             host,
@@ -236,21 +288,28 @@ impl RoutePatches {
             |keys| self.hosts.candidates(keys.probes(names)),
             |host, position| {
                 let patch = self.get(position);
-                if !patch.is_for(pass) || !HostKeys::of(host).matches(patch, names) {
+                if !patch.is_for(run.pass) || !HostKeys::of(host).matches(patch, names) {
                     return Step::Untouched;
                 }
                 match (patch.operation, patch.merges()) {
                     (Operation::Remove, _) => {
                         stays = false;
+                        run.applied(patch);
                         return Step::Stop;
                     }
                     (Operation::Replace, _) => {
-                        if let Some(value) = patch.typed() {
+                        if let Some(value) = patch.typed(run) {
                             *host = value;
+                            run.applied(patch);
                         }
                     }
-                    (_, Some(lists)) => patch.merge_into(host, lists),
-                    _ => return Step::Untouched,
+                    (_, Some(lists)) => {
+                        patch.merge_into(host, lists, run);
+                    }
+                    (operation, None) => {
+                        run.missed(patch, &format_args!("virtual hosts have no {operation}"));
+                        return Step::Untouched;
+                    }
                 }
                 Step::Changed
             },
@@ -258,17 +317,17 @@ impl RoutePatches {
         stays
     }
 
-    fn patch_routes(&self, host: &mut VirtualHost, names: &RouteNames, pass: Pass) {
+    fn patch_routes(&self, host: &mut VirtualHost, names: &RouteNames, run: &Run) {
         if self.routes.is_empty() {
             return;
         }
         let keys = HostKeys::of(host);
-        let patches: Vec<&Patch> = self
+        let patches: Vec<&Arc<Patch>> = self
             .routes
             .candidates(keys.probes(names))
             .into_iter()
-            .map(|position| &**self.get(position))
-            .filter(|patch| patch.is_for(pass) && keys.matches(patch, names))
+            .map(|position| self.get(position))
+            .filter(|patch| patch.is_for(run.pass) && keys.matches(patch, names))
             .collect();
         if patches.is_empty() {
             return;
@@ -285,21 +344,22 @@ impl RoutePatches {
                 };
                 if patch.operation == Operation::Remove {
                     *slot = None;
+                    run.applied(patch);
                     break;
                 }
                 if let Some(lists) = patch.merges() {
-                    patch.merge_into(route, lists);
+                    patch.merge_into(route, lists, run);
                 }
             }
         }
         for patch in &patches {
-            insert(&mut slots, patch);
+            insert(&mut slots, patch, run);
         }
         host.routes = slots.into_iter().flatten().collect();
     }
 }
 
-fn insert(slots: &mut Vec<Option<Route>>, patch: &Patch) {
+fn insert(slots: &mut Vec<Option<Route>>, patch: &Arc<Patch>, run: &Run) {
     let anchor = wanted(patch);
     let found = anchor.and_then(|wanted| {
         slots.iter().position(|slot| {
@@ -313,10 +373,19 @@ fn insert(slots: &mut Vec<Option<Route>>, patch: &Patch) {
         (Operation::InsertBefore | Operation::InsertFirst, None, _)
         | (Operation::InsertFirst, Some(_), Some(_)) => 0,
         (Operation::InsertBefore, Some(_), Some(at)) => at,
+        (Operation::InsertAfter | Operation::InsertBefore | Operation::InsertFirst, Some(_), None) => {
+            run.missed(patch, &format_args!("{}: no route matches", patch.operation));
+            return;
+        }
+        (Operation::Replace, ..) => {
+            run.missed(patch, &"routes have no REPLACE");
+            return;
+        }
         _ => return,
     };
-    if let Some(route) = patch.typed() {
+    if let Some(route) = patch.typed(run) {
         slots.insert(at, Some(route));
+        run.applied(patch);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Patches of one filter chain and its filters (envoyfilter §12–§14).
 
+use std::sync::Arc;
+
 use envoy_types::pb::{
     envoy::{
         config::listener::v3::{Filter, FilterChain, filter::ConfigType},
@@ -13,11 +15,11 @@ use model::api::envoy_filter::{FilterMatch, Operation};
 use prost::Message as _;
 
 use super::{
-    ListenerPatches, Pass, Patch, Step, filters,
+    ListenerPatches, Patch, Run, Step, filters,
     matching::{ChainKeys, ListenerKeys},
     walk,
 };
-use crate::patch::{cluster::merge_socket, route::RouteNames};
+use crate::patch::{Reach, cluster::merge_socket, route::RouteNames};
 
 const HTTP_MANAGER: &str = "envoy.filters.network.http_connection_manager";
 
@@ -27,7 +29,7 @@ impl ListenerPatches {
         &self,
         listener: &ListenerKeys,
         chain: FilterChain,
-        pass: Pass,
+        run: &Run,
     ) -> Option<FilterChain> {
         let mut slot = Some(chain);
         walk(
@@ -41,102 +43,106 @@ impl ListenerPatches {
             |slot, position| {
                 let Some(chain) = slot else { return Step::Stop };
                 let patch = self.chains.get(position);
-                if !patch.is_for(pass) || !ChainKeys::of(listener, chain).matches(patch) {
+                if !patch.is_for(run.pass) || !ChainKeys::of(listener, chain).matches(patch) {
                     return Step::Untouched;
                 }
                 if patch.operation == Operation::Remove {
                     *slot = None;
+                    run.applied(patch);
                     return Step::Stop;
                 }
                 let Some(lists) = patch.merges() else {
+                    run.missed(patch, &format_args!("chains have no {}", patch.operation));
                     return Step::Untouched;
                 };
-                if !merge_socket_of(patch, chain) {
-                    patch.merge_into(chain, lists);
+                if !merge_socket_of(patch, chain, run) {
+                    patch.merge_into(chain, lists, run);
                 }
                 Step::Changed
             },
         );
         let mut chain = slot?;
         let keys = ChainKeys::of(listener, &chain);
-        if pass == Pass::SidecarInbound {
-            self.patch_inline_routes(&mut chain, pass);
-        }
-        self.patch_network_filters(&keys, &mut chain, pass);
+        self.patch_network_filters(&keys, &mut chain, run);
         Some(chain)
     }
 
-    fn patch_network_filters(&self, keys: &ChainKeys, chain: &mut FilterChain, pass: Pass) {
+    fn patch_network_filters(&self, keys: &ChainKeys, chain: &mut FilterChain, run: &Run) {
         let probes = keys.probes();
-        let network: Vec<&Patch> = self
+        let network: Vec<&Arc<Patch>> = self
             .network_filters
             .buckets
             .candidates(probes.iter().cloned())
             .into_iter()
-            .map(|position| &**self.network_filters.get(position))
-            .filter(|patch| patch.is_for(pass) && keys.matches(patch))
+            .map(|position| self.network_filters.get(position))
+            .filter(|patch| patch.is_for(run.pass) && keys.matches(patch))
             .collect();
-        let http: Vec<&Patch> = self
+        let http: Vec<&Arc<Patch>> = self
             .http_filters
             .buckets
             .candidates(probes)
             .into_iter()
-            .map(|position| &**self.http_filters.get(position))
-            .filter(|patch| patch.is_for(pass) && keys.matches(patch))
+            .map(|position| self.http_filters.get(position))
+            .filter(|patch| patch.is_for(run.pass) && keys.matches(patch))
             .collect();
         for patch in &network {
             if patch.operation != Operation::Merge {
                 let anchor = filter_match(patch).map(|f| f.name.as_str());
-                filters::change(&mut chain.filters, patch, anchor);
+                filters::change(&mut chain.filters, patch, anchor, run);
             }
         }
         for filter in &mut chain.filters {
             for patch in network.iter().filter(|p| p.operation == Operation::Merge) {
                 if filter_match(patch).is_none_or(|f| f.name == filter.name) {
-                    filters::merge(filter, patch, true);
+                    filters::merge(filter, patch, true, run);
                 }
             }
             if filter.name == HTTP_MANAGER && !http.is_empty() {
-                patch_http_filters(filter, &http);
+                patch_http_filters(filter, &http, run);
             }
         }
     }
 
-    /// Patches the routes that are embedded in connection managers.
-    fn patch_inline_routes(&self, chain: &mut FilterChain, pass: Pass) {
+    /// Patches the routes that are embedded in the connection managers of a chain: of inbound
+    /// traffic, as it was generated.
+    pub(super) fn patch_inline_routes(&self, chain: &mut FilterChain, run: &Run) {
         if self.routes.is_empty() {
             return;
         }
         for filter in chain.filters.iter_mut().filter(|f| f.name == HTTP_MANAGER) {
             edit_manager(filter, |manager| {
-                if let Some(RouteSpecifier::RouteConfig(routes)) = &mut manager.route_specifier {
-                    let names = RouteNames::of_sidecar(&routes.name);
-                    self.routes.apply(routes, &names, pass);
-                    return true;
+                let Some(RouteSpecifier::RouteConfig(routes)) = &mut manager.route_specifier else {
+                    return false;
+                };
+                let names = RouteNames::of_sidecar(&routes.name);
+                let concerned = self.routes.reach(&names, run.pass) != Reach::Nothing;
+                if concerned {
+                    self.routes.apply(routes, &names, run);
                 }
-                false
+                concerned
             });
         }
     }
 }
 
 /// Patches the filters of a connection manager.
-fn patch_http_filters(filter: &mut Filter, patches: &[&Patch]) {
+fn patch_http_filters(filter: &mut Filter, patches: &[&Arc<Patch>], run: &Run) {
     let name = filter.name.clone();
     let of_manager =
-        |patch: &&&Patch| filter_match(patch).is_none_or(|f| f.name.is_empty() || f.name == name);
+        |patch: &&&Arc<Patch>| filter_match(patch).is_none_or(|f| f.name.is_empty() || f.name == name);
     edit_manager(filter, |manager| {
         let mut changed = false;
         for patch in patches.iter().filter(of_manager) {
             if patch.operation != Operation::Merge {
-                changed |= filters::change(&mut manager.http_filters, patch, sub_filter(patch));
+                let anchor = sub_filter(patch);
+                changed |= filters::change(&mut manager.http_filters, patch, anchor, run);
             }
         }
         for filter in &mut manager.http_filters {
             for patch in patches.iter().filter(of_manager) {
                 let named = sub_filter(patch).is_none_or(|name| name == filter.name);
                 if patch.operation == Operation::Merge && named {
-                    changed |= filters::merge(filter, patch, true);
+                    changed |= filters::merge(filter, patch, true, run);
                 }
             }
         }
@@ -174,7 +180,7 @@ fn sub_filter(patch: &Patch) -> Option<&str> {
 
 /// Merges the transport socket of a patch into that of the chain when both have one name; tells
 /// whether it did: then the rest of the patch does not count (envoyfilter §12.2).
-fn merge_socket_of(patch: &Patch, chain: &mut FilterChain) -> bool {
+fn merge_socket_of(patch: &Arc<Patch>, chain: &mut FilterChain, run: &Run) -> bool {
     let states_socket = patch
         .value
         .as_ref()
@@ -183,7 +189,7 @@ fn merge_socket_of(patch: &Patch, chain: &mut FilterChain) -> bool {
         return false;
     };
     let Some(wanted) = patch
-        .typed::<FilterChain>()
+        .typed::<FilterChain>(run)
         .and_then(|value| value.transport_socket)
     else {
         return false;
@@ -191,6 +197,6 @@ fn merge_socket_of(patch: &Patch, chain: &mut FilterChain) -> bool {
     if wanted.name != socket.name {
         return false;
     }
-    merge_socket(patch, socket, &wanted);
+    merge_socket(patch, socket, &wanted, run);
     true
 }
