@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::Context as _;
 use generators::Mesh;
-use model::{MeshState, Node, Proxy};
+use model::{MeshState, Node, Proxy, PushRequest};
 use pushctx::{ClassKey, PushContext};
 use serde_json::{Map, Value};
 use translate::Translator;
-use xds::{Interest, Registry, type_url};
+use xds::{Interest, Registry, ResourceSet, type_url};
 
 /// A type of resource that can be asked for, with its names here and in the output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -70,7 +70,8 @@ impl ResourceType {
         }
     }
 
-    const fn url(self) -> &'static str {
+    /// The type URL.
+    pub const fn url(self) -> &'static str {
         match self {
             Self::Cds => type_url::CLUSTER,
             Self::Eds => type_url::ENDPOINT,
@@ -100,7 +101,8 @@ impl std::str::FromStr for ResourceType {
 /// One snapshot and the generators, ready to answer for any node.
 #[derive(Debug)]
 pub struct Generator {
-    context: PushContext,
+    context: Arc<PushContext>,
+    translator: Translator,
     registry: Registry<Mesh>,
 }
 
@@ -110,14 +112,23 @@ impl Generator {
     /// # Errors
     /// When two generators claim one type.
     pub fn new(state: MeshState) -> anyhow::Result<Self> {
+        let mut translator = Translator::default();
         Ok(Self {
-            context: PushContext::build(Translator::default().layer(state)),
+            context: Arc::new(PushContext::build(translator.layer(state))),
+            translator,
             registry: crate::registry()?,
         })
     }
 
+    /// Goes on to a later state, as a running control plane does: what the change does not reach
+    /// is taken over, and generators use again what they built.
+    pub fn advance(&mut self, state: MeshState, request: &PushRequest) {
+        let state = self.translator.layer(state);
+        self.context = Arc::new(self.context.next(state, request));
+    }
+
     /// The snapshot.
-    pub fn context(&self) -> &PushContext {
+    pub fn context(&self) -> &Arc<PushContext> {
         &self.context
     }
 
@@ -127,67 +138,120 @@ impl Generator {
     /// # Errors
     /// When the node is malformed.
     pub fn generate(&self, node: &Node, types: &BTreeSet<ResourceType>) -> anyhow::Result<Value> {
-        let proxy = Proxy::parse(node).context("understand the node")?;
-        let class = self.context.classify(&proxy);
-        let clusters = self.list(&class, ResourceType::Cds, &Interest::Everything);
-        let listeners = self.list(&class, ResourceType::Lds, &Interest::Everything);
+        Ok(self.receive(&parse(node)?).to_json(types))
+    }
+
+    /// Generates what a proxy would receive, which asks for what its clusters and listeners refer to.
+    pub fn receive(&self, proxy: &Proxy) -> Received {
+        let class = self.context.classify(proxy);
+        let mut received = Received::default();
         let mut names = References::default();
-        for resource in clusters.values().chain(listeners.values()) {
-            names.collect(resource);
+        for kind in [ResourceType::Cds, ResourceType::Lds] {
+            let set = self.set(&class, kind, &Interest::Everything);
+            let resources = json(kind, &set);
+            for resource in resources.values() {
+                names.collect(resource);
+            }
+            received.add(kind, Interest::Everything, set, resources);
         }
-        let mut output = Map::new();
-        for kind in ResourceType::ALL.into_iter().filter(|t| types.contains(t)) {
-            let list = match kind {
-                ResourceType::Cds => clusters.clone(),
-                ResourceType::Lds => listeners.clone(),
-                ResourceType::Eds => self.named(&class, kind, &names.endpoints),
-                ResourceType::Rds => self.named(&class, kind, &names.routes),
-                ResourceType::Sds => self.named(&class, kind, &names.secrets),
-                ResourceType::Ecds => self.named(&class, kind, &names.extensions),
-                ResourceType::Nds if proxy.metadata.dns_capture => {
-                    self.list(&class, kind, &Interest::Everything)
-                }
-                ResourceType::Nds => BTreeMap::new(),
-            };
-            output.insert(kind.list().to_owned(), list.into_values().collect());
+        for (kind, names) in [
+            (ResourceType::Eds, names.endpoints),
+            (ResourceType::Rds, names.routes),
+            (ResourceType::Sds, names.secrets),
+            (ResourceType::Ecds, names.extensions),
+        ] {
+            if !names.is_empty() {
+                received.ask(self, &class, kind, Interest::named(names));
+            }
         }
-        Ok(Value::Object(output))
+        if proxy.metadata.dns_capture {
+            received.ask(self, &class, ResourceType::Nds, Interest::Everything);
+        }
+        received
     }
 
-    fn named(
-        &self,
-        class: &Arc<ClassKey>,
-        kind: ResourceType,
-        names: &BTreeSet<String>,
-    ) -> BTreeMap<String, Value> {
-        if names.is_empty() {
-            return BTreeMap::new();
-        }
-        self.list(
-            class,
-            kind,
-            &Interest::named(names.iter().map(String::as_str)),
-        )
-    }
-
-    fn list(
+    /// Generates the resources of one type that a class of proxies gets.
+    pub fn set(
         &self,
         class: &Arc<ClassKey>,
         kind: ResourceType,
         interest: &Interest,
-    ) -> BTreeMap<String, Value> {
-        let Some(served) = self.registry.get(kind.url()) else {
-            return BTreeMap::new();
-        };
-        let set = served.generator().generate(&self.context, class, interest);
-        set.iter()
-            .map(|resource| {
-                let json = envoy_json::json::to_json(kind.url(), resource.body())
-                    .unwrap_or_else(|error| Value::String(error.to_string()));
-                (resource.name().to_string(), json)
-            })
-            .collect()
+    ) -> ResourceSet {
+        let served = self.registry.get(kind.url());
+        served.map_or_else(ResourceSet::default, |served| {
+            served.generator().generate(&self.context, class, interest)
+        })
     }
+}
+
+/// Reads what a node says of itself.
+///
+/// # Errors
+/// When the node is malformed.
+pub fn parse(node: &Node) -> anyhow::Result<Proxy> {
+    Proxy::parse(node).context("understand the node")
+}
+
+/// What one proxy receives.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// What it asks for, by type; a type that it has no use for is absent.
+    pub asked: BTreeMap<ResourceType, (Interest, ResourceSet)>,
+    /// The same resources in their JSON form, by name.
+    lists: BTreeMap<ResourceType, BTreeMap<String, Value>>,
+}
+
+impl Received {
+    /// The resources of a type in their JSON form, by name.
+    pub fn resources(&self, kind: ResourceType) -> impl Iterator<Item = (&str, &Value)> {
+        let resources = self.lists.get(&kind).into_iter().flatten();
+        resources.map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The lists of the corpus' expected files, each sorted by name, of these types.
+    pub fn to_json(&self, types: &BTreeSet<ResourceType>) -> Value {
+        let list = |kind| {
+            self.resources(kind)
+                .map(|(_, value)| value.clone())
+                .collect()
+        };
+        let kinds = ResourceType::ALL.into_iter().filter(|t| types.contains(t));
+        let lists = kinds.map(|kind| (kind.list().to_owned(), list(kind)));
+        Value::Object(lists.collect())
+    }
+
+    fn ask(
+        &mut self,
+        generator: &Generator,
+        class: &Arc<ClassKey>,
+        kind: ResourceType,
+        interest: Interest,
+    ) {
+        let set = generator.set(class, kind, &interest);
+        let resources = json(kind, &set);
+        self.add(kind, interest, set, resources);
+    }
+
+    fn add(
+        &mut self,
+        kind: ResourceType,
+        interest: Interest,
+        set: ResourceSet,
+        resources: BTreeMap<String, Value>,
+    ) {
+        self.asked.insert(kind, (interest, set));
+        self.lists.insert(kind, resources);
+    }
+}
+
+/// The resources of a set in their JSON form, by name.
+pub fn json(kind: ResourceType, set: &ResourceSet) -> BTreeMap<String, Value> {
+    let resources = set.iter().map(|resource| {
+        let json = envoy_json::json::to_json(kind.url(), resource.body())
+            .unwrap_or_else(|error| Value::String(error.to_string()));
+        (resource.name().to_string(), json)
+    });
+    resources.collect()
 }
 
 /// Names that clusters and listeners refer to and a proxy asks for over ADS.
