@@ -9,6 +9,7 @@ mod client;
 mod fleet;
 mod mesh;
 mod names;
+mod noisy;
 mod report;
 mod stage;
 mod usage;
@@ -23,6 +24,7 @@ use tokio::time::sleep;
 
 pub use churn::Churn;
 pub use mesh::Form;
+pub use noisy::{Comparison, Run, noisy};
 pub use report::{Report, Row, Sent, Times, TypeTimes};
 
 use crate::control_plane::{ControlPlane, Setup};

@@ -1,11 +1,13 @@
 //! `cargo xtask load`: how fast an xDS server reaches a fleet of fake Envoys, and what it costs.
 #![expect(clippy::print_stdout, reason = "a command line tool")]
 
+use std::fmt::Display;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Parser;
+use serde::Serialize;
 use tests::control_plane::use_binary;
 use tests::load::{self, Churn, Form, Options};
 
@@ -74,6 +76,10 @@ struct Cli {
     /// How often each change is made.
     #[arg(long, default_value_t = 10)]
     changes: usize,
+    /// Instead: one namespace with so many changes a second beside 999 quiet ones, how long the quiet
+    /// ones wait, with the throttle and without it.
+    #[arg(long, value_name = "CHANGES", conflicts_with_all = ["server", "config", "churn", "node"])]
+    noisy: Option<u32>,
     /// Writes the results as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -113,10 +119,18 @@ async fn main() -> anyhow::Result<()> {
         churn: cli.churn.unwrap_or_else(|| everything.to_vec()),
         changes: cli.changes,
     };
-    let report = load::run(&options).await?;
-    println!("{report}");
-    if let Some(file) = &cli.json {
-        let json = serde_json::to_string_pretty(&report).context("write JSON")?;
+    let json = cli.json.as_deref();
+    match cli.noisy {
+        Some(changes) => tell(&load::noisy(&options, changes).await?, json),
+        None => tell(&load::run(&options).await?, json),
+    }
+}
+
+/// Prints results, and writes them as JSON if that is asked for.
+fn tell(results: &(impl Display + Serialize), file: Option<&Path>) -> anyhow::Result<()> {
+    println!("{results}");
+    if let Some(file) = file {
+        let json = serde_json::to_string_pretty(results).context("write JSON")?;
         std::fs::write(file, json).with_context(|| format!("write {}", file.display()))?;
     }
     Ok(())

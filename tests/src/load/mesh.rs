@@ -16,6 +16,8 @@ pub(super) struct Mesh {
     endpoints: usize,
     classes: usize,
     form: Form,
+    /// Namespaces that the services live in; those of the proxies are the first of them.
+    namespaces: usize,
 }
 
 /// What the services of the mesh are written as.
@@ -42,6 +44,15 @@ impl Mesh {
             endpoints: options.endpoints.clamp(1, MOST_ENDPOINTS),
             classes: options.classes.max(1),
             form: options.form,
+            namespaces: options.classes.max(1),
+        }
+    }
+
+    /// Spreads the services over so many namespaces.
+    pub(super) fn over_namespaces(self, namespaces: usize) -> Self {
+        Self {
+            namespaces: namespaces.max(1),
+            ..self
         }
     }
 
@@ -129,6 +140,20 @@ impl Mesh {
         )
     }
 
+    /// Limits the connections to a service.
+    pub(super) fn write_destination_rule(&self, service: usize, connections: usize) -> Result<()> {
+        let (namespace, host) = (self.namespace(service), self.host(service));
+        self.put(
+            &format!("destination-rule-{service}"),
+            &[
+                json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
+                "metadata": {"namespace": namespace, "name": format!("svc-{service}")},
+                "spec": {"host": host, "trafficPolicy":
+                    {"connectionPool": {"tcp": {"maxConnections": connections}}}}}),
+            ],
+        )
+    }
+
     /// Adds or changes an external service: it has this many endpoints.
     pub(super) fn write_service_entry(&self, number: usize, endpoints: usize) -> Result<()> {
         let endpoints: Vec<Json> = (0..endpoints)
@@ -165,7 +190,7 @@ impl Mesh {
     }
 
     fn namespace(&self, service: usize) -> String {
-        format!("ns-{}", service % self.classes)
+        format!("ns-{}", service % self.namespaces)
     }
 
     /// Writes one file at once: a reader sees the old content or the new one.
