@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::root;
+use crate::{policies, root};
 
 /// One check: what it is, and the arguments of cargo.
 struct Step {
@@ -55,6 +55,8 @@ const ENVOY: Step = Step {
     ],
 };
 
+const POLICIES: &str = "throttle policies swapped when built";
+
 /// Runs all checks and stops at the first that fails.
 pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
     let mut done = Vec::new();
@@ -63,6 +65,8 @@ pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
     }
     if !quick {
         done.push((ENVOY.name, ENVOY.run()?));
+        eprintln!("== {POLICIES}: cargo xtask policies");
+        done.push((POLICIES, timed(policies::check)?));
     }
     eprintln!("\nEverything passes:");
     for (name, elapsed) in &done {
@@ -72,7 +76,7 @@ pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
     eprintln!("  {:6.1} s  in all", all.as_secs_f64());
     if quick {
         eprintln!(
-            "Left out by --quick: {} (`cargo xtask test` runs them)",
+            "Left out by --quick: {}; {POLICIES} (`cargo xtask test` runs them)",
             ENVOY.name
         );
     }
@@ -82,21 +86,29 @@ pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
 impl Step {
     fn run(&self) -> anyhow::Result<Duration> {
         eprintln!("== {}: cargo {}", self.name, self.cargo.join(" "));
-        #[expect(clippy::disallowed_methods, reason = "a command line tool")]
-        let begun = Instant::now();
-        let status = Command::new(env!("CARGO"))
-            .args(self.cargo)
-            .current_dir(root::workspace())
-            .stdin(Stdio::null())
-            .status()
-            .context("run cargo")?;
-        if !status.success() {
-            bail!(
-                "{} failed; alone it runs by `cargo {}`",
-                self.name,
-                self.cargo.join(" ")
-            );
-        }
-        Ok(begun.elapsed())
+        timed(|| {
+            let status = Command::new(env!("CARGO"))
+                .args(self.cargo)
+                .current_dir(root::workspace())
+                .stdin(Stdio::null())
+                .status()
+                .context("run cargo")?;
+            if !status.success() {
+                bail!(
+                    "{} failed; alone it runs by `cargo {}`",
+                    self.name,
+                    self.cargo.join(" ")
+                );
+            }
+            Ok(())
+        })
     }
+}
+
+/// How long a check takes that passes.
+fn timed(check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    #[expect(clippy::disallowed_methods, reason = "a command line tool")]
+    let begun = Instant::now();
+    check()?;
+    Ok(begun.elapsed())
 }
