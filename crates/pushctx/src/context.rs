@@ -18,7 +18,6 @@ use crate::{
     policy::PolicyIndex,
     proxy_config::ProxyConfigIndex,
     scope::{Changes, Scopes, SidecarIndex},
-    service::Exports,
     workload_entry::WorkloadEntryIndex,
 };
 
@@ -232,7 +231,7 @@ impl PushContext {
 
     /// Tells whether clients of `namespace` may refer to a service.
     pub fn is_visible(&self, service: &model::Service, namespace: &str) -> bool {
-        Exports::new(&self.state).is_visible(service, namespace)
+        self.services.is_visible(service, namespace)
     }
 
     /// Tells whether traffic to a host stays in the client's cluster (config-model §9.3).

@@ -4,7 +4,7 @@ mod merge;
 
 use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use model::{
     Config, ExportTo, MeshState, NamespacedName,
     api::DestinationRule,
@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use crate::{
     diff,
     order::{CreationOrder, InOrder},
+    table::{Few, HashTable},
 };
 
 /// One rule after merging every rule of the same host that fits.
@@ -30,6 +31,25 @@ pub struct ConsolidatedRule {
     pub fingerprint: u64,
 }
 
+/// Rules of one host for one client.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct FoundRules<'a> {
+    pub(crate) list: &'a [Arc<ConsolidatedRule>],
+    /// The client's namespace, when only what is exported to it counts.
+    pub(crate) client: Option<&'a str>,
+}
+
+impl<'a> FoundRules<'a> {
+    pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = &'a Arc<ConsolidatedRule>> {
+        self.list.iter().filter(move |rule| {
+            self.client.is_none_or(|client| {
+                let set = &rule.export_to;
+                set.is_empty() || set.contains("*") || set.contains(client)
+            })
+        })
+    }
+}
+
 /// The rules of one host in one placement, in order.
 pub(crate) type RuleList = Arc<[Arc<ConsolidatedRule>]>;
 
@@ -42,14 +62,19 @@ pub struct DestinationRuleIndex {
     local: OrdMap<Arc<str>, Rules>,
     exported: OrdMap<Arc<str>, Rules>,
     root_private: Rules,
-    members: OrdMap<Place, OrdSet<Member>>,
+    members: HashTable<Place, Few<Member>>,
     root: Arc<str>,
 }
 
 impl DestinationRuleIndex {
     /// Finds the rules that a client of `client` applies to a host that is a service of namespace
-    /// `service`, in order (config-model §11.4). Empty when there is none.
-    pub(crate) fn lookup(&self, client: &str, service: &str, hostname: &str) -> RuleList {
+    /// `service`, in order (config-model §11.4).
+    pub(crate) fn find<'a>(
+        &'a self,
+        client: &'a str,
+        service: &str,
+        hostname: &str,
+    ) -> FoundRules<'a> {
         let own = if *client == *self.root {
             self.root_private.most_specific(hostname)
         } else {
@@ -57,25 +82,27 @@ impl DestinationRuleIndex {
                 .get(client)
                 .and_then(|rules| rules.most_specific(hostname))
         };
-        own.cloned()
-            .or_else(|| self.exported_to(client, service, hostname))
-            .or_else(|| self.exported_to(client, &self.root, hostname))
+        if let Some(list) = own {
+            return FoundRules { list, client: None };
+        }
+        // A more specific host hides others even when none of its rules is exported.
+        [service, &self.root]
+            .into_iter()
+            .filter_map(|owner| self.exported.get(owner)?.most_specific(hostname))
+            .map(|list| FoundRules {
+                list,
+                client: Some(client),
+            })
+            .find(|found| found.iter().next().is_some())
             .unwrap_or_default()
     }
 
-    /// The rules that `owner` exports to `client` for its most specific host that matches. A more
-    /// specific host hides others even when none of its rules is exported.
-    fn exported_to(&self, client: &str, owner: &str, hostname: &str) -> Option<RuleList> {
-        let list = self.exported.get(owner)?.most_specific(hostname)?;
-        let fits = |rule: &Arc<ConsolidatedRule>| {
-            let set = &rule.export_to;
-            set.is_empty() || set.contains("*") || set.contains(client)
-        };
-        if list.iter().all(fits) {
-            return Some(list.clone());
-        }
-        let fitting: RuleList = list.iter().filter(|r| fits(r)).cloned().collect();
-        (!fitting.is_empty()).then_some(fitting)
+    /// As [`DestinationRuleIndex::find`], as a list of its own.
+    pub(crate) fn lookup(&self, client: &str, service: &str, hostname: &str) -> RuleList {
+        self.find(client, service, hostname)
+            .iter()
+            .cloned()
+            .collect()
     }
 
     /// Consolidates and indexes all rules of `state`.
@@ -90,7 +117,7 @@ impl DestinationRuleIndex {
             .values()
             .map(|rule| (place(state, rule), Member::new(rule)))
             .collect();
-        members.sort_unstable();
+        members.par_sort_unstable();
         let consolidator = Consolidator::new(state);
         let groups: Vec<_> = members.chunk_by(|a, b| a.0 == b.0).collect();
         let lists: Vec<_> = groups
@@ -99,8 +126,10 @@ impl DestinationRuleIndex {
             .collect();
         for (group, lists) in groups.iter().zip(lists) {
             let place = &group[0].0;
-            let set: OrdSet<Member> = group.iter().map(|(_, m)| m.clone()).collect();
-            index.members.insert(place.clone(), set);
+            let all = group.iter().map(|(_, m)| m.clone()).collect();
+            if let Some(all) = Few::from_sorted(all) {
+                index.members.insert(place.clone(), all);
+            }
             index.set(place, lists);
         }
         index
@@ -118,31 +147,39 @@ impl DestinationRuleIndex {
             let (before, after) = change.both();
             if let Some(rule) = before {
                 let place = place(old, rule);
-                if let Some(members) = index.members.get_mut(&place) {
-                    members.remove(&Member::new(rule));
-                }
+                index.change_members(&place, |members| {
+                    members.retain(|m| *m != Member::new(rule));
+                });
                 dirty.insert(place);
             }
             if let Some(rule) = after {
                 let place = place(new, rule);
-                index
-                    .members
-                    .entry(place.clone())
-                    .or_default()
-                    .insert(Member::new(rule));
+                index.change_members(&place, |members| {
+                    members.push(Member::new(rule));
+                    members.sort_unstable();
+                });
                 dirty.insert(place);
             }
         }
         let consolidator = Consolidator::new(new);
         for place in &dirty {
-            let members = index.members.get(place).cloned().unwrap_or_default();
-            let lists = consolidator.consolidate(place, members.iter());
-            if members.is_empty() {
-                index.members.remove(place);
-            }
-            index.set(place, lists);
+            let members = index.members_of(place).to_vec();
+            index.set(place, consolidator.consolidate(place, members.iter()));
         }
         (index, dirty)
+    }
+
+    fn members_of(&self, place: &Place) -> &[Member] {
+        self.members.get(place).map_or(&[], Few::as_slice)
+    }
+
+    fn change_members(&mut self, place: &Place, change: impl FnOnce(&mut Vec<Member>)) {
+        let mut members = self.members_of(place).to_vec();
+        change(&mut members);
+        match Few::from_sorted(members) {
+            Some(members) => self.members.insert(place.clone(), members),
+            None => self.members.remove(place),
+        };
     }
 
     fn set(&mut self, (namespace, host): &Place, lists: Lists) {
@@ -219,7 +256,7 @@ impl Ord for Member {
 /// Rules by host, looked up by the most specific match; persistent.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Rules {
-    plain: OrdMap<Arc<str>, RuleList>,
+    plain: HashTable<Arc<str>, RuleList>,
     wildcard: OrdMap<Wildcard, RuleList>,
 }
 

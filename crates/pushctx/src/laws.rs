@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::{
-    PushContext, Workload,
+    PushContext, SidecarScope, Workload,
     testing::{self, kubernetes, service, sidecar},
 };
 
@@ -319,11 +319,8 @@ fn digest(context: &PushContext) -> String {
             let labels = Labels::from([("app".into(), app.into())]);
             for kind in [ProxyType::Sidecar, ProxyType::Router] {
                 let scope = context.scope(kind, &namespace, &labels);
-                writeln!(out, "scope {app} {kind:?} {}", scope.fingerprint).unwrap();
-                for host in scope.services_by_host.keys() {
-                    let rule = scope.outbound_rule(host, &labels).map(|r| &r.sources);
-                    writeln!(out, "  {host} {rule:?}").unwrap();
-                }
+                writeln!(out, "scope {app} {kind:?}").unwrap();
+                describe(&mut out, &scope, &labels);
             }
             let workload = Workload {
                 namespace: &namespace,
@@ -356,10 +353,39 @@ fn digest(context: &PushContext) -> String {
         let metadata = json!({"LABELS": {"app": "x"}, "NODE_NAME": node, "NAME": node});
         let key = context.classify(&sidecar("w.b", ip, metadata));
         let class = context.resolve(&key);
-        let scope = class.scope.fingerprint;
-        writeln!(out, "class {} {scope} {:?}", key.fingerprint, class.targets).unwrap();
+        writeln!(out, "class {} {:?}", key.fingerprint, class.targets).unwrap();
+        describe(&mut out, &class.scope, &class.labels);
     }
     out
+}
+
+/// Everything that a scope answers, as text.
+fn describe(out: &mut String, scope: &SidecarScope, labels: &Labels) {
+    for egress in &scope.egress {
+        for service in &egress.services {
+            let vs = egress
+                .virtual_service(&service.hostname)
+                .map(|vs| &vs.sources);
+            writeln!(out, "  {:?} {} {vs:?}", service.id(), service.fingerprint).unwrap();
+        }
+        for vs in egress.virtual_services.iter() {
+            writeln!(out, "  {:?} {}", vs.sources, vs.fingerprint).unwrap();
+        }
+    }
+    assert_eq!(scope.services.len(), scope.services.iter().count());
+    let mut services: Vec<_> = scope.services.iter().collect();
+    services.sort_by(|a, b| a.hostname.cmp(&b.hostname));
+    for service in services {
+        let host = &service.hostname;
+        let found = scope.service(host).map(|s| s.fingerprint);
+        let rules = [scope.outbound_rule(host, labels), scope.inbound_rule(host)];
+        let rules = rules.map(|rule| rule.map(|r| &r.sources));
+        writeln!(out, "  {host} {} {found:?} {rules:?}", service.fingerprint).unwrap();
+    }
+    for service in &*SERVICES {
+        let found = scope.service(&service.hostname).map(|s| s.fingerprint);
+        writeln!(out, "  {} {found:?}", service.hostname).unwrap();
+    }
 }
 
 /// A few objects and services to start from.
@@ -393,6 +419,27 @@ proptest! {
             }
             context = context.next(state.clone(), &PushRequest::default());
             prop_assert_eq!(digest(&context), digest(&PushContext::build(state.clone())));
+        }
+    }
+
+    #[test]
+    fn views_equal_what_a_sidecar_that_imports_everything_selects(
+        script in prop::collection::vec(edit(), 1..40),
+    ) {
+        let mut state = start();
+        for edit in &script {
+            apply(&mut state, edit);
+        }
+        state.objects.sidecars.clear();
+        let context = PushContext::build(state);
+        for namespace in NAMESPACES {
+            let labels = Labels::from([("app".into(), "x".into())]);
+            let view = context.scope(ProxyType::Sidecar, &namespace.into(), &labels);
+            let selection = crate::scope::select_everything(&context, &namespace.into());
+            let [mut viewed, mut selected] = [String::new(), String::new()];
+            describe(&mut viewed, &view, &labels);
+            describe(&mut selected, &selection, &labels);
+            prop_assert_eq!(viewed, selected);
         }
     }
 

@@ -22,6 +22,8 @@ mod proxy_config;
 mod publish;
 mod scope;
 mod service;
+mod sorted;
+mod table;
 mod target;
 mod virtual_service;
 mod workload;
@@ -41,6 +43,6 @@ pub use gateway::{CredentialReference, GatewayServer, MergedGateway, MergedServe
 pub use patch_outcomes::{PatchId, PatchOutcome, PatchOutcomes};
 pub use policy::{AuthorizationPolicies, ExtensionQuery, FilterChainKind, TrafficSide};
 pub use publish::{Publisher, Reader};
-pub use scope::{EgressListener, ScopeOrigin, SidecarScope};
+pub use scope::{EgressListener, ScopeOrigin, ServiceIter, ServiceList, SidecarScope};
 pub use service::ServiceIndex;
-pub use virtual_service::{ResolvedVirtualService, RouteSemantics, VirtualServiceIndex};
+pub use virtual_service::{ResolvedVirtualService, RouteSemantics, Routes, VirtualServiceIndex};

@@ -3,16 +3,24 @@
 mod build;
 mod carry;
 mod hosts;
+mod list;
+mod lookup;
 mod sidecars;
+mod view;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use model::{Config, Labels, Service, api, selects};
 
+use self::lookup::Lookup;
+
+#[cfg(test)]
+pub(crate) use build::select_everything;
 pub(crate) use carry::Changes;
+pub use list::{ServiceIter, ServiceList};
 pub(crate) use sidecars::{Scopes, SidecarIndex};
 
-use crate::{ConsolidatedRule, ResolvedVirtualService};
+use crate::{ConsolidatedRule, ResolvedVirtualService, Routes, destination_rule::FoundRules};
 
 /// Where a scope comes from.
 #[derive(Clone, Debug)]
@@ -32,18 +40,13 @@ pub struct SidecarScope {
     pub namespace: Arc<str>,
     /// Where it comes from.
     pub origin: ScopeOrigin,
-    /// Services to make clusters for, in the order of config-model §13.3.
-    pub services: Vec<Arc<Service>>,
-    /// The same by host name.
-    pub services_by_host: BTreeMap<Arc<str>, Arc<Service>>,
+    /// Services to make clusters for, in the order of config-model §13.3; one per host name.
+    pub services: ServiceList,
     /// Egress listeners in order; one without port when the Sidecar states none.
     pub egress: Vec<EgressListener>,
     /// What happens to unknown destinations.
     pub outbound_policy: api::sidecar::OutboundTrafficPolicy,
-    /// Consolidated rules by service host name, in the order of config-model §11.4.
-    pub destination_rules: BTreeMap<Arc<str>, Arc<[Arc<ConsolidatedRule>]>>,
-    /// Content hash of everything above.
-    pub fingerprint: u64,
+    lookup: Lookup,
 }
 
 /// One egress listener of a scope.
@@ -51,12 +54,17 @@ pub struct SidecarScope {
 pub struct EgressListener {
     /// The Sidecar's own listener; `None` for gateways and for scopes without a Sidecar's egress.
     pub listener: Option<api::sidecar::EgressListener>,
-    /// Imported services, narrowed to the listener's port where it has one.
-    pub services: Vec<Arc<Service>>,
+    /// Imported services, narrowed to the listener's port where it has one; none for gateways.
+    pub services: ServiceList,
     /// Imported VirtualServices of the mesh, in order.
-    pub virtual_services: Vec<Arc<ResolvedVirtualService>>,
-    /// For each imported service's host, the VirtualService that matches it most specifically.
-    pub virtual_service_by_host: BTreeMap<Arc<str>, Arc<ResolvedVirtualService>>,
+    pub virtual_services: Arc<Routes>,
+}
+
+impl EgressListener {
+    /// Finds the VirtualService that matches an imported service's host most specifically.
+    pub fn virtual_service(&self, hostname: &str) -> Option<&Arc<ResolvedVirtualService>> {
+        self.virtual_services.of_host(hostname)
+    }
 }
 
 impl SidecarScope {
@@ -70,7 +78,7 @@ impl SidecarScope {
 
     /// Finds a visible service by host name.
     pub fn service(&self, hostname: &str) -> Option<&Arc<Service>> {
-        self.services_by_host.get(hostname)
+        self.lookup.service(hostname, &self.namespace)
     }
 
     /// Finds the egress listener that serves a port or Unix path (config-model §13.5): in order, the
@@ -103,30 +111,29 @@ impl SidecarScope {
     /// (config-model §11.5): the first selector of the scope's namespace that matches, else the
     /// last rule without selector.
     pub fn outbound_rule(&self, hostname: &str, labels: &Labels) -> Option<&Arc<ConsolidatedRule>> {
-        let rules = self.destination_rules.get(hostname)?;
-        rules
-            .iter()
-            .find(|r| {
-                r.config.spec.workload_selector.as_ref().is_some_and(|s| {
-                    r.config.meta.namespace == self.namespace && selects(&s.match_labels, labels)
+        let rules = self.lookup.rules(hostname, &self.namespace);
+        let selected = |rule: &&Arc<ConsolidatedRule>| {
+            rule.config
+                .spec
+                .workload_selector
+                .as_ref()
+                .is_some_and(|s| {
+                    rule.config.meta.namespace == self.namespace && selects(&s.match_labels, labels)
                 })
-            })
-            .or_else(|| Self::last_plain(rules))
+        };
+        rules.iter().find(selected).or_else(|| last_plain(rules))
     }
 
     /// Chooses the rule for a workload's own service: rules with selector are ignored.
     pub fn inbound_rule(&self, hostname: &str) -> Option<&Arc<ConsolidatedRule>> {
-        self.destination_rules
-            .get(hostname)
-            .and_then(|rules| Self::last_plain(rules))
+        last_plain(self.lookup.rules(hostname, &self.namespace))
     }
+}
 
-    fn last_plain(rules: &[Arc<ConsolidatedRule>]) -> Option<&Arc<ConsolidatedRule>> {
-        rules
-            .iter()
-            .rev()
-            .find(|r| r.config.spec.workload_selector.is_none())
-    }
+fn last_plain(rules: FoundRules<'_>) -> Option<&Arc<ConsolidatedRule>> {
+    rules
+        .iter()
+        .rfind(|rule| rule.config.spec.workload_selector.is_none())
 }
 
 #[cfg(test)]

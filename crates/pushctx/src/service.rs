@@ -3,60 +3,121 @@
 mod alias;
 mod export;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use imbl::{OrdMap, OrdSet};
 use model::{
     MeshState, Resolution, Service, ServiceKey,
     service::{ServiceId, TrafficDistribution},
 };
-use rayon::prelude::*;
 
-use crate::{diff, order::InOrder};
+use crate::{
+    diff,
+    order::InOrder,
+    sorted::SortedList,
+    table::{Few, HashTable},
+};
 
 use alias::Aliases;
 pub(crate) use export::{Exports, default_set};
 
+/// Services in creation order.
+pub(crate) type List = SortedList<InOrder<Service>>;
+
 /// Services as clients of each namespace see them.
 #[derive(Clone, Default, Debug)]
 pub struct ServiceIndex {
-    pub(crate) public: OrdSet<InOrder<Service>>,
-    pub(crate) exported: OrdMap<Arc<str>, OrdSet<InOrder<Service>>>,
-    by_host: OrdMap<(Arc<str>, Arc<str>), Arc<Service>>,
+    public: List,
+    exported: OrdMap<Arc<str>, List>,
+    /// For each host one service per namespace, by namespace.
+    by_host: HashTable<Arc<str>, Few<Arc<Service>>>,
     /// Services whose endpoints depend on the client's node.
     node_sensitive: OrdSet<ServiceKey>,
+    /// Hosts that several services have.
+    shared_hosts: OrdSet<Arc<str>>,
+    /// Services that their own namespace does not see.
+    hidden: OrdSet<ServiceKey>,
     aliases: Aliases,
+    exports: Exports,
 }
 
 impl ServiceIndex {
     /// Lists the services visible to `namespace`: those exported to it first, then the public ones,
     /// each in creation order.
     pub fn visible_to(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
-        self.exported
-            .get(namespace)
-            .into_iter()
-            .flatten()
-            .chain(&self.public)
-            .map(|service| &service.0)
+        let (exported, public) = self.lists(namespace);
+        let exported = exported.into_iter().flat_map(List::iter);
+        exported.chain(public.iter()).map(|service| &service.0)
+    }
+
+    /// The services exported to a namespace by name, and the public ones.
+    pub(crate) fn lists(&self, namespace: &str) -> (Option<&List>, &List) {
+        (self.exported.get(namespace), &self.public)
+    }
+
+    /// Lists all services with a host name that a namespace sees, in the order of
+    /// [`ServiceIndex::visible_to`].
+    pub(crate) fn visible_of_host(
+        &self,
+        state: &MeshState,
+        hostname: &str,
+        namespace: &str,
+    ) -> Vec<Arc<Service>> {
+        let keys: Vec<ServiceKey> = self.by_host(hostname).map(|s| s.key()).collect();
+        let services = keys.iter().flat_map(|key| of_key(state, key));
+        let mut visible: Vec<_> = services
+            .filter(|service| self.is_listed(service, namespace))
+            .map(|service| self.attached(service))
+            .map(|s| {
+                (
+                    matches!(audience(&s, &self.exports), Audience::Everybody),
+                    InOrder(s),
+                )
+            })
+            .collect();
+        visible.sort_unstable();
+        visible.into_iter().map(|(_, service)| service.0).collect()
+    }
+
+    /// Tells whether a namespace may refer to a service.
+    pub(crate) fn is_visible(&self, service: &Service, namespace: &str) -> bool {
+        self.exports.is_visible(service, namespace)
+    }
+
+    /// Tells whether a service is among those that [`ServiceIndex::visible_to`] lists.
+    pub(crate) fn is_listed(&self, service: &Service, namespace: &str) -> bool {
+        audience(service, &self.exports).includes(namespace)
+    }
+
+    /// Lists the hosts that several services have.
+    pub(crate) fn shared_hosts(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.shared_hosts.iter()
+    }
+
+    /// Lists the services that their own namespace does not list, of one namespace.
+    pub(crate) fn hidden_in(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ServiceKey> {
+        let first = ServiceKey::new(namespace.clone(), "");
+        self.hidden
+            .range(first..)
+            .take_while(move |key| key.namespace == *namespace)
     }
 
     /// Lists one service per namespace that has the host name, by namespace; hidden services are
     /// among them. Of several in one namespace a Kubernetes service wins, else the oldest.
-    pub fn by_host(&self, hostname: &str) -> impl Iterator<Item = &Arc<Service>> {
-        let first: (Arc<str>, Arc<str>) = (hostname.into(), "".into());
+    pub fn by_host(&self, hostname: &str) -> std::slice::Iter<'_, Arc<Service>> {
         self.by_host
-            .range(first..)
-            .take_while({
-                let hostname: Arc<str> = hostname.into();
-                move |((host, _), _)| *host == hostname
-            })
-            .map(|(_, service)| service)
+            .get(hostname)
+            .map_or(&[][..], Few::as_slice)
+            .iter()
     }
 
     /// Finds the winner of a host name in one namespace, hidden or not.
     pub fn get(&self, hostname: &str, namespace: &str) -> Option<&Arc<Service>> {
-        let key: (Arc<str>, Arc<str>) = (hostname.into(), namespace.into());
-        self.by_host.get(&key)
+        self.by_host(hostname)
+            .find(|s| *s.attributes.namespace == *namespace)
     }
 
     /// Returns a service of the registry as it is in the index: with its aliases.
@@ -64,7 +125,7 @@ impl ServiceIndex {
         self.aliases.attach(service.clone())
     }
 
-    /// Counts the (host, namespace) pairs.
+    /// Counts the host names.
     pub fn len(&self) -> usize {
         self.by_host.len()
     }
@@ -75,10 +136,10 @@ impl ServiceIndex {
     }
 
     /// Tells whether a visible service sends clients to endpoints of their own node.
-    pub(crate) fn node_matters_to(&self, namespace: &str, exports: &Exports<'_>) -> bool {
+    pub(crate) fn node_matters_to(&self, namespace: &str) -> bool {
         self.node_sensitive.iter().any(|key| {
             self.get(&key.hostname, &key.namespace)
-                .is_some_and(|service| exports.is_visible(service, namespace))
+                .is_some_and(|service| self.is_visible(service, namespace))
         })
     }
 
@@ -86,40 +147,56 @@ impl ServiceIndex {
     pub(crate) fn build(state: &MeshState) -> Self {
         let exports = Exports::new(state);
         let aliases = Aliases::build(state);
-        let services: Vec<&Arc<Service>> = state.services.values().collect();
-        let services: Vec<Arc<Service>> = services
-            .into_par_iter()
+        let services: Vec<Arc<Service>> = state
+            .services
+            .values()
             .map(|s| aliases.attach(s.clone()))
             .collect();
-        let (by_host, in_order) = rayon::join(
+        let ((public, exported), (by_host, shared_hosts)) = rayon::join(
             || {
-                let mut by_host: OrdMap<_, Arc<Service>> = OrdMap::new();
+                let mut public = Vec::with_capacity(services.len());
+                let mut exported: BTreeMap<Arc<str>, Vec<InOrder<Service>>> = BTreeMap::new();
                 for service in &services {
-                    let key = (
-                        service.hostname.clone(),
-                        service.attributes.namespace.clone(),
-                    );
-                    if by_host.get(&key).is_none_or(|old| wins(service, old)) {
-                        by_host.insert(key, service.clone());
+                    match audience(service, &exports) {
+                        Audience::Everybody => public.push(InOrder(service.clone())),
+                        Audience::Namespaces(namespaces) => {
+                            for namespace in namespaces {
+                                let list = exported.entry(namespace).or_default();
+                                list.push(InOrder(service.clone()));
+                            }
+                        }
                     }
                 }
-                by_host
+                let sorted = |mut list: Vec<InOrder<Service>>| {
+                    list.sort_unstable();
+                    SortedList::from_sorted(&list)
+                };
+                let exported = exported.into_iter().map(|(ns, list)| (ns, sorted(list)));
+                (sorted(public), exported.collect())
             },
             || {
-                let mut in_order: Vec<_> = services.iter().cloned().map(InOrder).collect();
-                in_order.sort_unstable();
-                in_order
+                let mut by_host = HashTable::default();
+                let mut shared_hosts = OrdSet::new();
+                for service in &services {
+                    if !set_winner(&mut by_host, service) {
+                        shared_hosts.insert(service.hostname.clone());
+                    }
+                }
+                (by_host, shared_hosts)
             },
         );
-        let mut index = Self {
+        let sensitive = services.iter().filter(|s| is_node_sensitive(s));
+        let hidden = services.iter().filter(|s| is_hidden(s, &exports));
+        Self {
+            public,
+            exported,
             by_host,
+            node_sensitive: sensitive.map(|s| s.key()).collect(),
+            shared_hosts,
+            hidden: hidden.map(|s| s.key()).collect(),
             aliases,
-            ..Self::default()
-        };
-        for service in in_order {
-            index.place(service, &exports);
+            exports,
         }
-        index
     }
 
     /// Brings the index from `old` to `new`; the cost is that of what changed.
@@ -134,8 +211,8 @@ impl ServiceIndex {
                 dirty.insert(service.key());
             }
         }
-        let (old_exports, new_exports) = (Exports::new(old), Exports::new(new));
-        for namespace in new_exports.namespaces_that_differ(&old_exports) {
+        let (old_exports, new_exports) = (&self.exports, Exports::new(new));
+        for namespace in new_exports.namespaces_that_differ(old_exports) {
             let first = ServiceId::first_of(&ServiceKey::new(namespace.clone(), ""));
             dirty.extend(
                 new.services
@@ -155,27 +232,46 @@ impl ServiceIndex {
         }
         for key in &dirty {
             for service in of_key(old, key) {
-                index.displace(&InOrder(service.clone()), &old_exports);
+                index.displace(&InOrder(service.clone()), old_exports);
             }
-            let mut winner: Option<Arc<Service>> = None;
+            let rest = index
+                .by_host
+                .get(&key.hostname)
+                .map_or(&[][..], Few::as_slice);
+            let kept: Vec<Arc<Service>> = rest
+                .iter()
+                .filter(|s| s.attributes.namespace != key.namespace)
+                .cloned()
+                .collect();
+            match Few::from_sorted(kept) {
+                Some(owners) => index.by_host.insert(key.hostname.clone(), owners),
+                None => index.by_host.remove(&key.hostname),
+            };
             for service in of_key(new, key) {
                 let service = index.aliases.attach(service.clone());
-                if winner.as_ref().is_none_or(|old| wins(&service, old)) {
-                    winner = Some(service.clone());
-                }
+                set_winner(&mut index.by_host, &service);
                 index.place(InOrder(service), &new_exports);
             }
-            let host_key = (key.hostname.clone(), key.namespace.clone());
-            match winner {
-                Some(service) => index.by_host.insert(host_key, service),
-                None => index.by_host.remove(&host_key),
-            };
+            let owners = index.by_host(&key.hostname);
+            let is_shared = owners.len() > 1
+                || owners
+                    .clone()
+                    .any(|s| of_key(new, &s.key()).nth(1).is_some());
+            if is_shared {
+                index.shared_hosts.insert(key.hostname.clone());
+            } else {
+                index.shared_hosts.remove(&key.hostname);
+            }
         }
+        index.exports = new_exports;
         (index, dirty)
     }
 
     /// Puts a service into the lists of those who see it.
-    fn place(&mut self, service: InOrder<Service>, exports: &Exports<'_>) {
+    fn place(&mut self, service: InOrder<Service>, exports: &Exports) {
+        if is_hidden(&service.0, exports) {
+            self.hidden.insert(service.0.key());
+        }
         if is_node_sensitive(&service.0) {
             self.node_sensitive.insert(service.0.key());
         }
@@ -195,7 +291,8 @@ impl ServiceIndex {
     }
 
     /// Undoes [`ServiceIndex::place`].
-    fn displace(&mut self, service: &InOrder<Service>, exports: &Exports<'_>) {
+    fn displace(&mut self, service: &InOrder<Service>, exports: &Exports) {
+        self.hidden.remove(&service.0.key());
         self.node_sensitive.remove(&service.0.key());
         match audience(&service.0, exports) {
             Audience::Everybody => {
@@ -228,6 +325,29 @@ pub(crate) fn of_key<'a>(
         .map(|(_, service)| service)
 }
 
+/// Enters a service among those of its host, unless another of its namespace wins. Tells whether it
+/// is the first of its host.
+fn set_winner(
+    by_host: &mut HashTable<Arc<str>, Few<Arc<Service>>>,
+    service: &Arc<Service>,
+) -> bool {
+    let Some(owners) = by_host.get_mut(&service.hostname) else {
+        by_host.insert(service.hostname.clone(), Few::One(service.clone()));
+        return true;
+    };
+    let mut all = owners.as_slice().to_vec();
+    let namespace = &service.attributes.namespace;
+    match all.binary_search_by(|s| s.attributes.namespace.cmp(namespace)) {
+        Ok(at) if wins(service, &all[at]) => all[at] = service.clone(),
+        Ok(_) => return false,
+        Err(at) => all.insert(at, service.clone()),
+    }
+    if let Some(all) = Few::from_sorted(all) {
+        *owners = all;
+    }
+    false
+}
+
 /// Tells whether `new` takes the place of `old` among services of one host and namespace.
 fn wins(new: &Service, old: &Service) -> bool {
     use crate::order::CreationOrder;
@@ -236,6 +356,11 @@ fn wins(new: &Service, old: &Service) -> bool {
         (false, true) => false,
         _ => new.by_creation(old).is_lt(),
     }
+}
+
+/// Tells whether a service is not among those that its own namespace lists.
+fn is_hidden(service: &Service, exports: &Exports) -> bool {
+    !audience(service, exports).includes(&service.attributes.namespace)
 }
 
 fn is_node_sensitive(service: &Service) -> bool {
@@ -249,8 +374,17 @@ enum Audience {
     Namespaces(BTreeSet<Arc<str>>),
 }
 
+impl Audience {
+    fn includes(&self, namespace: &str) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+}
+
 /// Classifies a service by its export set; the first match of config-model §8.1 wins.
-fn audience(service: &Service, exports: &Exports<'_>) -> Audience {
+fn audience(service: &Service, exports: &Exports) -> Audience {
     let set = exports.of(service);
     if set.contains("*") {
         return Audience::Everybody;

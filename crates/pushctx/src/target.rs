@@ -173,7 +173,7 @@ impl PushContext {
     /// proxy, else one of its namespace, else the first.
     fn workload_entry_at(&self, proxy: &Proxy) -> Option<&Arc<Config<WorkloadEntry>>> {
         let address = proxy.addresses.first()?.to_string();
-        let names = self.workload_entries.at(&address)?;
+        let names = self.workload_entries.at(&address);
         let table = &self.state().objects.workload_entries;
         let entries: Vec<_> = names.iter().filter_map(|name| table.get(name)).collect();
         let namespace = &*proxy.metadata.namespace;

@@ -3,16 +3,23 @@
 mod delegate;
 pub(crate) mod destinations;
 mod expand;
+mod routes;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use model::{
     Config, ConfigKey, ExportTo, Kind, MeshState, NamespacedName, api::VirtualService, fingerprint,
 };
 use rayon::prelude::*;
 
-use crate::{diff, order::InOrder, service::default_set};
+use crate::{diff, order::InOrder, service::default_set, sorted::SortedList, table::HashTable};
+
+use routes::PublicRoutes;
+pub use routes::Routes;
 
 /// Which translator wrote a VirtualService; changes how its hosts match.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,7 +76,7 @@ impl ResolvedVirtualService {
     }
 }
 
-type List = OrdSet<InOrder<ResolvedVirtualService>>;
+type List = SortedList<InOrder<ResolvedVirtualService>>;
 /// Namespace and gateway.
 type Place = (Arc<str>, Arc<str>);
 
@@ -86,9 +93,10 @@ pub struct VirtualServiceIndex {
     private: OrdMap<Place, List>,
     exported: OrdMap<Place, List>,
     public: OrdMap<Arc<str>, List>,
-    resolved: OrdMap<NamespacedName, Arc<ResolvedVirtualService>>,
+    resolved: HashTable<NamespacedName, Arc<ResolvedVirtualService>>,
     /// For each delegate that is referred to, present or not, the roots that do.
-    roots: OrdMap<NamespacedName, BTreeSet<NamespacedName>>,
+    roots: HashTable<NamespacedName, BTreeSet<NamespacedName>>,
+    public_routes: PublicRoutes,
 }
 
 impl VirtualServiceIndex {
@@ -112,6 +120,19 @@ impl VirtualServiceIndex {
         result
     }
 
+    /// The routes of `mesh` for a namespace, when it sees nothing but public VirtualServices and has
+    /// none of Gateway API: then their order is the same for everybody.
+    pub(crate) fn public_routes(&self, namespace: &str) -> Option<Arc<Routes>> {
+        let [private, exported, public] = self.lists(namespace, "mesh");
+        let has_own = private.chain(exported).next().is_some();
+        let all = || public.cloned().collect();
+        if has_own {
+            None
+        } else {
+            self.public_routes.of(namespace, all)
+        }
+    }
+
     /// The private, exported and public list of a gateway for clients of `namespace`.
     pub(crate) fn lists(
         &self,
@@ -124,17 +145,12 @@ impl VirtualServiceIndex {
             self.exported.get(&place),
             self.public.get(gateway),
         ]
-        .map(|list| list.into_iter().flatten().map(|vs| &vs.0))
+        .map(|list| list.into_iter().flat_map(List::iter).map(|vs| &vs.0))
     }
 
     /// Finds a resolved VirtualService by the name of its root.
     pub fn get(&self, name: &NamespacedName) -> Option<&Arc<ResolvedVirtualService>> {
         self.resolved.get(name)
-    }
-
-    /// Lists all resolved VirtualServices, by namespace and name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResolvedVirtualService>> {
-        self.resolved.values()
     }
 
     /// Resolves and indexes all VirtualServices of `state`.
@@ -146,9 +162,32 @@ impl VirtualServiceIndex {
             .filter_map(|config| resolver.resolve(config))
             .collect();
         let mut index = Self::default();
-        for vs in resolved {
-            index.insert(Arc::new(vs));
+        let mut in_order: Vec<_> = resolved
+            .into_iter()
+            .map(|vs| InOrder(Arc::new(vs)))
+            .collect();
+        for InOrder(vs) in &in_order {
+            index.remember(vs);
         }
+        in_order.par_sort_unstable();
+        let mut lists: [BTreeMap<Place, Vec<InOrder<ResolvedVirtualService>>>; 3] =
+            Default::default();
+        for vs in in_order {
+            for (list, place) in places(&vs.0) {
+                lists[list as usize]
+                    .entry(place)
+                    .or_default()
+                    .push(vs.clone());
+            }
+        }
+        let [private, exported, public] = lists.map(|lists| {
+            lists
+                .into_iter()
+                .map(|(place, list)| (place, SortedList::from_sorted(&list)))
+        });
+        index.private = private.collect();
+        index.exported = exported.collect();
+        index.public = public.map(|(place, list)| (place.1, list)).collect();
         index
     }
 
@@ -169,26 +208,31 @@ impl VirtualServiceIndex {
             index.remove(name);
             let config = new.objects.virtual_services.get(name);
             if let Some(vs) = config.and_then(|config| resolver.resolve(config)) {
-                index.insert(Arc::new(vs));
+                index.insert(&Arc::new(vs));
             }
         }
         (index, dirty)
     }
 
-    fn insert(&mut self, vs: Arc<ResolvedVirtualService>) {
-        let name = vs.config.meta.namespaced_name();
-        for delegate in delegates(&vs) {
-            self.roots.entry(delegate).or_default().insert(name.clone());
-        }
-        for (list, place) in places(&vs) {
+    fn insert(&mut self, vs: &Arc<ResolvedVirtualService>) {
+        self.remember(vs);
+        for (list, place) in places(vs) {
             let vs = InOrder(vs.clone());
             match list {
                 Visibility::Private => self.private.entry(place).or_default().insert(vs),
                 Visibility::Exported => self.exported.entry(place).or_default().insert(vs),
                 Visibility::Public => self.public.entry(place.1).or_default().insert(vs),
-            };
+            }
         }
-        self.resolved.insert(name, vs);
+    }
+
+    /// Enters a VirtualService by name, and as a root of its delegates.
+    fn remember(&mut self, vs: &Arc<ResolvedVirtualService>) {
+        let name = vs.config.meta.namespaced_name();
+        for delegate in delegates(vs) {
+            self.roots.entry(delegate).or_default().insert(name.clone());
+        }
+        self.resolved.insert(name, vs.clone());
     }
 
     fn remove(&mut self, name: &NamespacedName) {
@@ -196,10 +240,12 @@ impl VirtualServiceIndex {
             return;
         };
         for delegate in delegates(&vs) {
-            take(&mut self.roots, &delegate, |roots| {
+            if let Some(roots) = self.roots.get_mut(&delegate) {
                 roots.remove(name);
-                roots.is_empty()
-            });
+                if roots.is_empty() {
+                    self.roots.remove(&delegate);
+                }
+            }
         }
         let vs = InOrder(vs);
         let forget = |list: &mut List| {
@@ -227,6 +273,8 @@ fn take<K: Ord + Clone, V: Clone>(
     }
 }
 
+/// In whose lists a VirtualService is.
+#[derive(Clone, Copy)]
 enum Visibility {
     Private,
     Exported,
@@ -301,19 +349,21 @@ impl<'a> Resolver<'a> {
             return None;
         }
         let semantics = RouteSemantics::of(config);
+        let (namespace, domain) = (&config.meta.namespace, &self.state.identity.domain);
         let mut sources = vec![key(&config.meta.namespaced_name())];
         let mut resolved = config.clone();
         if semantics != RouteSemantics::Gateway {
-            let mut spec = config.spec.clone();
-            expand::expand(
-                &mut spec,
-                &config.meta.namespace,
-                &self.state.identity.domain,
-            );
-            if spec.http.iter().any(|route| route.delegate.is_some()) {
-                self.merge_delegates(&mut spec, config, &mut sources);
-            }
-            if spec != config.spec {
+            let delegates = config
+                .spec
+                .http
+                .iter()
+                .any(|route| route.delegate.is_some());
+            if delegates || expand::has_short_names(&config.spec, namespace, domain) {
+                let mut spec = config.spec.clone();
+                expand::expand(&mut spec, namespace, domain);
+                if delegates {
+                    self.merge_delegates(&mut spec, config, &mut sources);
+                }
                 resolved = Arc::new(Config {
                     meta: config.meta.clone(),
                     spec,

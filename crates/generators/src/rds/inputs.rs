@@ -6,7 +6,9 @@ use std::{
 };
 
 use model::{AddressView, ConfigKey, Kind, Labels, Protocol, Service, api, fingerprint};
-use pushctx::{ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService};
+use pushctx::{
+    ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService, ServiceList,
+};
 
 use super::name::RouteName;
 use crate::{
@@ -158,21 +160,21 @@ impl RouteInputs {
         let services = services.unwrap_or_default();
         let virtual_services: Vec<_> = listener
             .into_iter()
-            .flat_map(|l| &l.virtual_services)
+            .flat_map(|l| l.virtual_services.iter())
             .filter(|vs| port == 80 || concerns(vs, &services))
             .cloned()
             .collect();
+        // Only VirtualServices with a wildcard ask who owns a host.
+        let mut asked = virtual_services.iter().flat_map(|vs| &vs.config.spec.hosts);
         let owners = listener
+            .filter(|_| asked.any(|host| model::host::is_wildcard(host)))
             .into_iter()
-            .flat_map(|l| &l.virtual_service_by_host)
-            .map(|(host, vs)| {
-                (
-                    host.clone(),
-                    (
-                        vs.config.meta.namespace.clone(),
-                        vs.config.meta.name.clone(),
-                    ),
-                )
+            .flat_map(|listener| listener.services.iter().map(move |s| (listener, s)))
+            .filter(|(_, service)| services.contains_key(&*service.hostname))
+            .filter_map(|(listener, service)| {
+                let meta = &listener.virtual_service(&service.hostname)?.config.meta;
+                let owner = (meta.namespace.clone(), meta.name.clone());
+                Some((service.hostname.clone(), owner))
             })
             .collect();
         let destinations = virtual_services
@@ -272,11 +274,7 @@ fn egress_listener<'a>(
 }
 
 /// The services of a listener by host name (routes §5.2). Of two with one name the later wins.
-fn lookup(
-    services: &[Arc<Service>],
-    port: u16,
-    view: &AddressView,
-) -> BTreeMap<String, Arc<Service>> {
+fn lookup(services: &ServiceList, port: u16, view: &AddressView) -> BTreeMap<String, Arc<Service>> {
     let mut result = BTreeMap::new();
     for service in services {
         if port == 0 {

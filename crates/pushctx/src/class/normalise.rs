@@ -18,7 +18,7 @@ use model::{
 };
 
 use super::{ClassKey, identity};
-use crate::{PushContext, attach::Attachable, service::Exports, workload::HOSTNAME};
+use crate::{PushContext, attach::Attachable, workload::HOSTNAME};
 
 /// Labels whose values differ between the replicas of one workload, or between its revisions.
 const PER_REPLICA: [&str; 10] = [
@@ -189,8 +189,7 @@ impl PushContext {
         targets: &[ServiceTarget],
     ) -> ClassKey {
         let named = self.named.get_or_init(|| Named::build(self.state()));
-        let exports = Exports::new(self.state());
-        let node_matters = self.services().node_matters_to(&proxy.namespace, &exports);
+        let node_matters = self.services().node_matters_to(&proxy.namespace);
         let drop_labels = |labels: &mut Labels| {
             for key in PER_REPLICA {
                 let kept = named.labels.contains(key) || (node_matters && key == HOSTNAME);

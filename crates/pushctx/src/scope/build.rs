@@ -10,23 +10,25 @@ use std::{
 use model::{
     Config, Protocol, Service,
     api::{
-        MeshConfig, Sidecar, VirtualService,
+        MeshConfig, Sidecar,
         mesh::MeshOutboundTrafficMode,
         sidecar::{EgressListener as ApiListener, OutboundTrafficMode, OutboundTrafficPolicy},
         virtual_service::HttpRoute,
     },
-    fingerprint,
-    host::HostMap,
 };
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use self::collect::Collector;
-use super::{EgressListener, ScopeOrigin, SidecarScope, carry::Interest, hosts::HostClasses};
+pub(super) use self::collect::Collector;
+use super::{
+    EgressListener, ScopeOrigin, SidecarScope,
+    carry::Interest,
+    hosts::HostClasses,
+    list::ServiceList,
+    lookup::{Indexes, Lookup},
+};
 use crate::{
-    PushContext, ResolvedVirtualService, RouteSemantics,
-    destination_rule::RuleList,
+    PushContext, ResolvedVirtualService, RouteSemantics, Routes,
     order::CreationOrder,
-    service::Exports,
     virtual_service::destinations::{destinations, is_for_callers_in},
 };
 
@@ -37,71 +39,60 @@ pub(super) fn sidecar(
     sidecar: Option<&Arc<Config<Sidecar>>>,
 ) -> (SidecarScope, Interest) {
     let builder = Builder::new(context, namespace);
-    let everything = ["*/*".to_owned()];
-    let stated = sidecar.map_or(&[][..], |s| &s.spec.egress);
-    let listeners: Vec<(Option<&ApiListener>, HostClasses)> = if stated.is_empty() {
-        vec![(None, HostClasses::parse(&everything, namespace))]
-    } else {
-        let classes = |l: &ApiListener| HostClasses::parse(&l.hosts, namespace);
-        stated.iter().map(|l| (Some(l), classes(l))).collect()
-    };
-    let egress: Vec<EgressListener> = listeners
-        .iter()
-        .map(|(listener, classes)| builder.listener(*listener, classes))
-        .collect();
-    let mut services = Collector::default();
-    for listener in &egress {
-        for service in &listener.services {
-            services.add(service);
-        }
-        let port = listener.listener.as_ref().and_then(bound_port);
-        for vs in &listener.virtual_services {
-            builder.add_destinations(&vs.config.spec, port, &mut services);
-        }
-    }
     let policy = sidecar
         .and_then(|s| s.spec.outbound_traffic_policy.clone())
         .unwrap_or_else(|| mesh_policy(context.mesh()));
     let origin = sidecar.map_or(ScopeOrigin::Default, |s| ScopeOrigin::Sidecar(s.clone()));
-    let interest = {
-        let specs = egress
-            .iter()
-            .flat_map(|l| &l.virtual_services)
-            .map(|vs| &vs.config.spec);
-        let own = |route: &HttpRoute| is_for_callers_in(route, namespace);
-        let hosts = specs.flat_map(|spec| destinations(spec, own).into_keys());
-        Interest::new(
-            listeners.into_iter().map(|(_, classes)| classes).collect(),
-            hosts,
-        )
-    };
-    (
-        builder.finish(origin, services.into_services(), egress, policy),
-        interest,
-    )
+    match sidecar.map_or(&[][..], |s| &s.spec.egress) {
+        [] => builder.sidecar_view(origin, policy, None),
+        [listener] if listener.hosts == [EVERYTHING] && bound_port(listener).is_none() => {
+            builder.sidecar_view(origin, policy, Some(listener))
+        }
+        listeners => builder.sidecar_selection(origin, policy, listeners),
+    }
 }
 
 /// Computes what gateways and waypoints of `namespace` see.
 pub(super) fn gateway(context: &PushContext, namespace: &Arc<str>) -> (SidecarScope, Interest) {
     let builder = Builder::new(context, namespace);
-    let mut services = Collector::default();
-    for service in context.services().visible_to(namespace) {
-        services.add(service);
-    }
+    let everything = builder.everything(None);
+    let virtual_services = context.virtual_services();
+    let routes = virtual_services
+        .public_routes(namespace)
+        .unwrap_or_else(|| Arc::new(Routes::new(virtual_services.for_gateway(namespace, "mesh"))));
     let listener = EgressListener {
         listener: None,
-        services: Vec::new(),
-        virtual_services: context.virtual_services().for_gateway(namespace, "mesh"),
-        virtual_service_by_host: BTreeMap::new(),
+        services: ServiceList::default(),
+        virtual_services: routes,
     };
     let policy = mesh_policy(context.mesh());
-    let scope = builder.finish(
-        ScopeOrigin::Gateway,
-        services.into_services(),
-        vec![listener],
-        policy,
-    );
+    let lookup = builder.view_lookup(everything.special);
+    let scope = SidecarScope {
+        namespace: namespace.clone(),
+        origin: ScopeOrigin::Gateway,
+        services: everything.services,
+        egress: vec![listener],
+        outbound_policy: policy,
+        lookup,
+    };
     (scope, Interest::default())
+}
+
+/// The host list of a listener that imports everything.
+const EVERYTHING: &str = "*/*";
+
+/// Computes a scope that imports everything the way that narrower ones are.
+#[cfg(test)]
+pub(crate) fn select_everything(context: &PushContext, namespace: &Arc<str>) -> SidecarScope {
+    let listener = ApiListener {
+        hosts: vec![EVERYTHING.to_owned()],
+        ..ApiListener::default()
+    };
+    let builder = Builder::new(context, namespace);
+    let policy = mesh_policy(context.mesh());
+    builder
+        .sidecar_selection(ScopeOrigin::Default, policy, &[listener])
+        .0
 }
 
 /// The mesh's policy in a Sidecar's form; only the mode is taken over.
@@ -126,33 +117,110 @@ fn bound_port(listener: &ApiListener) -> Option<u16> {
         .filter(|number| *number != 0 && !is_proxy)
 }
 
-struct Builder<'a> {
-    context: &'a PushContext,
-    namespace: &'a Arc<str>,
-    exports: Exports<'a>,
+/// What a scope is computed from.
+pub(super) struct Builder<'a> {
+    pub(super) context: &'a PushContext,
+    pub(super) namespace: &'a Arc<str>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(context: &'a PushContext, namespace: &'a Arc<str>) -> Self {
-        Self {
-            context,
-            namespace,
-            exports: Exports::new(context.state()),
-        }
+    pub(super) fn new(context: &'a PushContext, namespace: &'a Arc<str>) -> Self {
+        Self { context, namespace }
     }
 
-    fn listener(&self, listener: Option<&ApiListener>, classes: &HostClasses) -> EgressListener {
-        let port = listener.and_then(bound_port);
-        let services = self.one_namespace_per_host(self.select_services(classes, port));
-        let virtual_services = self.select_virtual_services(classes);
-        let virtual_service_by_host = most_specific(&services, &virtual_services);
-        let listener = listener.cloned();
-        EgressListener {
-            listener,
-            services,
-            virtual_services,
-            virtual_service_by_host,
+    /// A scope with one listener that imports everything.
+    fn sidecar_view(
+        &self,
+        origin: ScopeOrigin,
+        outbound_policy: OutboundTrafficPolicy,
+        listener: Option<&ApiListener>,
+    ) -> (SidecarScope, Interest) {
+        let classes = HostClasses::parse(&[EVERYTHING.to_owned()], self.namespace);
+        let routes = self
+            .context
+            .virtual_services()
+            .public_routes(self.namespace);
+        let routes =
+            routes.unwrap_or_else(|| Arc::new(Routes::new(self.select_virtual_services(&classes))));
+        let everything = self.everything(Some(&routes));
+        let egress = EgressListener {
+            listener: listener.cloned(),
+            services: everything.listener,
+            virtual_services: routes,
+        };
+        let scope = SidecarScope {
+            namespace: self.namespace.clone(),
+            origin,
+            services: everything.services,
+            egress: vec![egress],
+            outbound_policy,
+            lookup: self.view_lookup(everything.special),
+        };
+        (scope, Interest::new(vec![classes], []))
+    }
+
+    fn view_lookup(&self, special: BTreeMap<Arc<str>, Option<Arc<Service>>>) -> Lookup {
+        Lookup::View(Box::new(Indexes {
+            services: self.context.services.clone(),
+            rules: self.context.destination_rules.clone(),
+            special,
+        }))
+    }
+
+    /// A scope whose listeners select what they import.
+    pub(super) fn sidecar_selection(
+        &self,
+        origin: ScopeOrigin,
+        outbound_policy: OutboundTrafficPolicy,
+        listeners: &[ApiListener],
+    ) -> (SidecarScope, Interest) {
+        let classes: Vec<HostClasses> = listeners
+            .iter()
+            .map(|l| HostClasses::parse(&l.hosts, self.namespace))
+            .collect();
+        let mut egress = Vec::new();
+        let mut services = Collector::default();
+        let mut leads_to: BTreeSet<&str> = BTreeSet::new();
+        let own = |route: &HttpRoute| is_for_callers_in(route, self.namespace);
+        for (listener, classes) in listeners.iter().zip(&classes) {
+            let port = bound_port(listener);
+            let imported = self.one_namespace_per_host(self.select_services(classes, port));
+            for service in &imported {
+                services.add(service);
+            }
+            let routes = self.select_virtual_services(classes);
+            for vs in &routes {
+                for (host, ports) in destinations(&vs.config.spec, own) {
+                    let ports = port.map_or(ports, |port| BTreeSet::from([u32::from(port)]));
+                    self.add_destination(host, &ports, &mut services);
+                }
+            }
+            egress.push(EgressListener {
+                listener: Some(listener.clone()),
+                services: imported.into(),
+                virtual_services: Arc::new(Routes::new(routes)),
+            });
         }
+        for vs in egress.iter().flat_map(|l| l.virtual_services.iter()) {
+            leads_to.extend(destinations(&vs.config.spec, own).into_keys());
+        }
+        let interest = Interest::new(classes, leads_to);
+        let services = services.into_services();
+        let rules = self.context.destination_rules();
+        let table = services.iter().map(|service| {
+            let owner = &service.attributes.namespace;
+            let rules = rules.lookup(self.namespace, owner, &service.hostname);
+            (service.hostname.clone(), (service.clone(), rules))
+        });
+        let scope = SidecarScope {
+            namespace: self.namespace.clone(),
+            origin,
+            lookup: Lookup::Own(table.collect()),
+            services: services.into(),
+            egress,
+            outbound_policy,
+        };
+        (scope, interest)
     }
 
     /// Selects the imported services, narrowed to the listener's port and to imported aliases.
@@ -187,7 +255,7 @@ impl<'a> Builder<'a> {
         };
         let mut services: Vec<Arc<Service>> = exact
             .filter_map(|(namespace, hostname)| index.get(hostname, namespace))
-            .filter(|service| self.exports.is_visible(service, self.namespace))
+            .filter(|service| index.is_visible(service, self.namespace))
             .filter_map(select)
             .collect();
         services.sort_by(|a, b| a.by_creation(b));
@@ -197,7 +265,7 @@ impl<'a> Builder<'a> {
 
     /// Keeps, of each host name, the services of one namespace: the own one, else that of a
     /// Kubernetes service, else the first.
-    fn one_namespace_per_host(&self, services: Vec<Arc<Service>>) -> Vec<Arc<Service>> {
+    pub(super) fn one_namespace_per_host(&self, services: Vec<Arc<Service>>) -> Vec<Arc<Service>> {
         use std::collections::hash_map::Entry;
         let prefer_kubernetes = self.context.features().unified_sidecar_scope;
         let mut unique = true;
@@ -262,31 +330,25 @@ impl<'a> Builder<'a> {
         selected
     }
 
-    /// Adds the services that a VirtualService sends traffic to (config-model §13.3).
-    fn add_destinations(
+    /// Adds a service that a VirtualService sends traffic to, on these ports; 0 stands for all of
+    /// them (config-model §13.3).
+    pub(super) fn add_destination(
         &self,
-        spec: &VirtualService,
-        listener_port: Option<u16>,
+        hostname: &str,
+        ports: &BTreeSet<u32>,
         services: &mut Collector,
     ) {
-        let own = |route: &HttpRoute| is_for_callers_in(route, self.namespace);
-        for (hostname, ports) in destinations(spec, own) {
-            let Some(service) = self.destination(hostname) else {
-                continue;
-            };
-            let ports = match listener_port {
-                Some(port) => BTreeSet::from([u32::from(port)]),
-                None => ports,
-            };
-            let wanted = |number: u16| ports.contains(&0) || ports.contains(&u32::from(number));
-            let kept = service.ports.iter().filter(|p| wanted(p.port)).count();
-            if kept == service.ports.len() {
-                services.add(service);
-            } else if kept > 0 {
-                let mut narrowed = Service::clone(service);
-                narrowed.ports.retain(|p| wanted(p.port));
-                services.add(&narrowed.seal());
-            }
+        let Some(service) = self.destination(hostname) else {
+            return;
+        };
+        let wanted = |number: u16| ports.contains(&0) || ports.contains(&u32::from(number));
+        let kept = service.ports.iter().filter(|p| wanted(p.port)).count();
+        if kept == service.ports.len() {
+            services.add(service);
+        } else if kept > 0 {
+            let mut narrowed = Service::clone(service);
+            narrowed.ports.retain(|p| wanted(p.port));
+            services.add(&narrowed.seal());
         }
     }
 
@@ -299,7 +361,7 @@ impl<'a> Builder<'a> {
         }
         let mut visible = index
             .by_host(hostname)
-            .filter(|s| self.exports.is_visible(s, self.namespace));
+            .filter(|s| index.is_visible(s, self.namespace));
         if !self.context.features().sidecar_pick_best_service_namespace {
             return visible.next();
         }
@@ -309,93 +371,4 @@ impl<'a> Builder<'a> {
                 .then_with(|| a.by_creation(b))
         })
     }
-
-    fn finish(
-        &self,
-        origin: ScopeOrigin,
-        services: Vec<Arc<Service>>,
-        egress: Vec<EgressListener>,
-        outbound_policy: OutboundTrafficPolicy,
-    ) -> SidecarScope {
-        let rules = self.context.destination_rules();
-        let destination_rules: BTreeMap<Arc<str>, RuleList> = services
-            .iter()
-            .map(|service| {
-                let owner = &service.attributes.namespace;
-                let list = rules.lookup(self.namespace, owner, &service.hostname);
-                (service.hostname.clone(), list)
-            })
-            .filter(|(_, list)| !list.is_empty())
-            .collect();
-        let fingerprint = {
-            let services: Vec<u64> = services.iter().map(|s| s.fingerprint).collect();
-            let listeners: Vec<_> = egress.iter().map(listener_fingerprint).collect();
-            let rules: Vec<(&Arc<str>, Vec<u64>)> = destination_rules
-                .iter()
-                .map(|(host, list)| (host, list.iter().map(|r| r.fingerprint).collect()))
-                .collect();
-            let sidecar = match &origin {
-                ScopeOrigin::Sidecar(s) => (
-                    1,
-                    fingerprint::of_json(&s.spec),
-                    Some((&s.meta.namespace, &s.meta.name)),
-                ),
-                ScopeOrigin::Default => (2, 0, None),
-                ScopeOrigin::Gateway => (3, 0, None),
-            };
-            let policy = fingerprint::of_json(&outbound_policy);
-            fingerprint::of(&(self.namespace, sidecar, policy, services, listeners, rules))
-        };
-        SidecarScope {
-            namespace: self.namespace.clone(),
-            origin,
-            services_by_host: services
-                .iter()
-                .map(|s| (s.hostname.clone(), s.clone()))
-                .collect(),
-            services,
-            egress,
-            outbound_policy,
-            destination_rules,
-            fingerprint,
-        }
-    }
-}
-
-fn listener_fingerprint(listener: &EgressListener) -> (u64, Vec<u64>, Vec<u64>) {
-    (
-        fingerprint::of_json(&listener.listener),
-        listener.services.iter().map(|s| s.fingerprint).collect(),
-        listener
-            .virtual_services
-            .iter()
-            .map(|vs| vs.fingerprint)
-            .collect(),
-    )
-}
-
-/// For each service's host, finds the VirtualService that matches it most specifically; of those
-/// with an identical host, the first.
-fn most_specific(
-    services: &[Arc<Service>],
-    virtual_services: &[Arc<ResolvedVirtualService>],
-) -> BTreeMap<Arc<str>, Arc<ResolvedVirtualService>> {
-    let mut by_host: HostMap<&Arc<ResolvedVirtualService>> = HostMap::default();
-    for vs in virtual_services {
-        for host in &vs.config.spec.hosts {
-            by_host.entry(host, || vs);
-        }
-    }
-    if by_host.is_empty() {
-        return BTreeMap::new();
-    }
-    services
-        .iter()
-        .filter_map(|s| {
-            Some((
-                s.hostname.clone(),
-                Arc::clone(by_host.most_specific(&s.hostname)?.1),
-            ))
-        })
-        .collect()
 }

@@ -1,7 +1,7 @@
 //! Which scopes a change leaves as they are.
 //!
 //! A scope is kept when nothing that changed could have been imported into it. The tests err on the
-//! side of computing again; a scope that comes out the same is then the old one all the same.
+//! side of computing again.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,10 +11,7 @@ use model::{
 };
 
 use super::{ScopeOrigin, SidecarScope, hosts::HostClasses};
-use crate::{
-    PushContext, ResolvedVirtualService,
-    service::{Exports, of_key},
-};
+use crate::{PushContext, ResolvedVirtualService, service::of_key};
 
 /// What a scope imports, whether it is there or not.
 #[derive(Clone, Default, Debug)]
@@ -30,10 +27,12 @@ impl Interest {
         listeners: Vec<HostClasses>,
         destinations: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let hashes: BTreeSet<u64> = destinations.into_iter().map(hash).collect();
+        let mut hashes: Vec<u64> = destinations.into_iter().map(hash).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
         Self {
             listeners,
-            destinations: hashes.into_iter().collect(),
+            destinations: hashes.into(),
         }
     }
 
@@ -96,16 +95,15 @@ impl Changes<'_> {
         if self.services.is_empty() {
             return false;
         }
-        let sides = [self.old, self.new].map(|c| (c.state(), Exports::new(c.state())));
         // A VirtualService may lead to a service of the own namespace that is exported elsewhere.
-        let may_be_seen = |service: &Service, exports: &Exports<'_>| {
+        let may_be_seen = |context: &PushContext, service: &Service| {
             service.attributes.namespace == scope.namespace
-                || exports.is_visible(service, &scope.namespace)
+                || context.is_visible(service, &scope.namespace)
         };
         self.services.iter().any(|key| {
             interest.has_service(&key.hostname, &key.namespace)
-                && sides.iter().any(|(state, exports)| {
-                    of_key(state, key).any(|service| may_be_seen(service, exports))
+                && [self.old, self.new].iter().any(|context| {
+                    of_key(context.state(), key).any(|service| may_be_seen(context, service))
                 })
         })
     }
@@ -141,10 +139,10 @@ impl Changes<'_> {
                     || *owner == service.attributes.namespace
             };
             if is_wildcard(host) {
-                let services = &scope.services_by_host;
-                services
+                scope
+                    .services
                     .iter()
-                    .any(|(name, service)| subset_of(name, host) && asks(service))
+                    .any(|s| subset_of(&s.hostname, host) && asks(s))
             } else {
                 scope.service(host).is_some_and(|service| asks(service))
             }

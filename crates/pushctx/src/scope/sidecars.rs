@@ -75,19 +75,7 @@ enum ScopeKey {
 #[derive(Default, Debug)]
 pub(crate) struct Scopes(Mutex<FxHashMap<ScopeKey, Arc<Cell>>>);
 
-/// One scope of one snapshot.
-#[derive(Default, Debug)]
-struct Cell {
-    current: OnceLock<Computed>,
-    /// What an earlier snapshot had; taken when it comes out the same.
-    earlier: Option<Arc<SidecarScope>>,
-}
-
-#[derive(Clone, Debug)]
-struct Computed {
-    scope: Arc<SidecarScope>,
-    interest: Arc<Interest>,
-}
+type Cell = OnceLock<(Arc<SidecarScope>, Interest)>;
 
 impl Scopes {
     /// The largest number of (change, scope) pairs that are looked at; beyond it every scope is
@@ -128,19 +116,11 @@ impl Scopes {
         compute: impl FnOnce() -> (SidecarScope, Interest),
     ) -> Arc<SidecarScope> {
         let cell = self.0.lock().entry(key).or_default().clone();
-        let computed = cell.current.get_or_init(|| {
+        let (scope, _) = cell.get_or_init(|| {
             let (scope, interest) = compute();
-            let same = cell
-                .earlier
-                .as_ref()
-                .filter(|old| old.fingerprint == scope.fingerprint);
-            let scope = same.cloned().unwrap_or_else(|| Arc::new(scope));
-            Computed {
-                scope,
-                interest: Arc::new(interest),
-            }
+            (Arc::new(scope), interest)
         });
-        computed.scope.clone()
+        scope.clone()
     }
 
     /// Returns the scopes of the next snapshot: those that the changes do not touch.
@@ -152,22 +132,10 @@ impl Scopes {
             .map(|(key, cell)| (key.clone(), cell.clone()))
             .collect();
         let look = changes.len() * cells.len() <= Self::MAX_PAIRS;
-        let carried = cells.into_iter().filter_map(|(key, cell)| {
-            let Some(Computed { scope, interest }) = cell.current.get() else {
-                // Nobody asked in this snapshot; an earlier one may still serve for comparison.
-                return cell.earlier.is_some().then_some((key, cell));
-            };
-            if look && !changes.touch(scope, interest) {
-                return Some((key, cell));
-            }
-            let earlier = Some(scope.clone());
-            Some((
-                key,
-                Arc::new(Cell {
-                    current: OnceLock::new(),
-                    earlier,
-                }),
-            ))
+        let carried = cells.into_iter().filter(|(_, cell)| {
+            look && cell
+                .get()
+                .is_some_and(|(scope, interest)| !changes.touch(scope, interest))
         });
         Self(Mutex::new(carried.collect()))
     }

@@ -59,11 +59,7 @@ spec:
         ],
     );
     let reviews = "reviews.b.svc.cluster.local";
-    assert!(
-        scope.egress[0]
-            .virtual_service_by_host
-            .contains_key(reviews)
-    );
+    assert!(scope.egress[0].virtual_service(reviews).is_some());
 }
 
 #[test]

@@ -15,19 +15,19 @@ use crate::diff;
 
 /// Decides who sees a service: its own declaration, the mesh's default, and the limits for
 /// ServiceEntries.
-#[derive(Clone, Debug)]
-pub(crate) struct Exports<'a> {
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Exports {
     default: ExportTo,
-    limits: Option<&'a ServiceEntryVisibility>,
-    namespaces: &'a Table<Namespace>,
+    mesh: Arc<MeshConfig>,
+    namespaces: Table<Namespace>,
 }
 
-impl<'a> Exports<'a> {
-    pub(crate) fn new(state: &'a MeshState) -> Self {
+impl Exports {
+    pub(crate) fn new(state: &MeshState) -> Self {
         Self {
             default: default_set(&state.mesh.default_service_export_to),
-            limits: limits(&state.mesh),
-            namespaces: &state.objects.namespaces,
+            mesh: state.mesh.clone(),
+            namespaces: state.objects.namespaces.clone(),
         }
     }
 
@@ -39,7 +39,7 @@ impl<'a> Exports<'a> {
         } else {
             declared
         };
-        let Some(limits) = self.limits else {
+        let Some(limits) = limits(&self.mesh) else {
             return Cow::Borrowed(set);
         };
         if service.attributes.registry != Registry::External || declared.is_only("~") {
@@ -63,10 +63,10 @@ impl<'a> Exports<'a> {
 
     /// Lists the namespaces whose limit is another than it was.
     pub(crate) fn namespaces_that_differ(&self, before: &Self) -> BTreeSet<Arc<str>> {
-        let Some(limits) = self.limits else {
+        let Some(limits) = limits(&self.mesh) else {
             return BTreeSet::new();
         };
-        diff::changes(before.namespaces, self.namespaces)
+        diff::changes(&before.namespaces, &self.namespaces)
             .map(|change| change.key().name.clone())
             .filter(|name| self.visibility(limits, name) != before.visibility(limits, name))
             .collect()

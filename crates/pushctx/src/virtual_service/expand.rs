@@ -58,6 +58,41 @@ pub(super) fn expand(spec: &mut VirtualService, namespace: &str, domain: &str) {
     }
 }
 
+/// Tells whether [`expand`] would change anything.
+pub(super) fn has_short_names(spec: &VirtualService, namespace: &str, domain: &str) -> bool {
+    let host = |name: &String| matches!(host::expand(name, namespace, domain), Cow::Owned(_));
+    let gateway = |name: &String| matches!(host::expand_gateway(name, namespace), Cow::Owned(_));
+    let destination = |d: Option<&Destination>| d.is_some_and(|d| host(&d.host));
+    spec.hosts.iter().any(host)
+        || spec.gateways.iter().any(gateway)
+        || spec.http.iter().any(|route| {
+            route.r#match.iter().flat_map(|m| &m.gateways).any(gateway)
+                || route
+                    .route
+                    .iter()
+                    .any(|r| destination(r.destination.as_ref()))
+                || destination(route.mirror.as_ref())
+                || route
+                    .mirrors
+                    .iter()
+                    .any(|m| destination(m.destination.as_ref()))
+        })
+        || spec.tls.iter().any(|route| {
+            route.r#match.iter().flat_map(|m| &m.gateways).any(gateway)
+                || route
+                    .route
+                    .iter()
+                    .any(|r| destination(r.destination.as_ref()))
+        })
+        || spec.tcp.iter().any(|route| {
+            route.r#match.iter().flat_map(|m| &m.gateways).any(gateway)
+                || route
+                    .route
+                    .iter()
+                    .any(|r| destination(r.destination.as_ref()))
+        })
+}
+
 fn replace(name: &mut String, expand: impl FnOnce(&str) -> Cow<'_, str>) {
     let expanded = match expand(name) {
         Cow::Borrowed(_) => return,

@@ -7,14 +7,14 @@ use rustc_hash::FxHashMap;
 
 /// Services in the order in which their host names came.
 #[derive(Default)]
-pub(super) struct Collector {
+pub(in crate::scope) struct Collector {
     services: Vec<Arc<Service>>,
     places: FxHashMap<Arc<str>, usize>,
 }
 
 impl Collector {
     /// Adds a service, or what it brings to the one with its host name that is there already.
-    pub(super) fn add(&mut self, new: &Arc<Service>) {
+    pub(in crate::scope) fn add(&mut self, new: &Arc<Service>) {
         let Some(&at) = self.places.get(&new.hostname) else {
             self.places
                 .insert(new.hostname.clone(), self.services.len());
@@ -39,7 +39,7 @@ impl Collector {
         }
     }
 
-    pub(super) fn into_services(self) -> Vec<Arc<Service>> {
+    pub(in crate::scope) fn into_services(self) -> Vec<Arc<Service>> {
         self.services
     }
 }
