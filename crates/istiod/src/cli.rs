@@ -64,12 +64,12 @@ pub struct DiscoveryArgs {
     /// Address of `/metrics`, `/version` and `/debug`.
     #[arg(long = "monitoringAddr", alias = "monitoring-addr", default_value = "0.0.0.0:15014", value_parser = parse_address)]
     pub monitoring: SocketAddr,
-    /// How often a silent connection is pinged.
-    #[arg(long = "keepaliveInterval", alias = "keepalive-interval", default_value = "30s", value_parser = parse_duration)]
-    pub keepalive_interval: std::time::Duration,
-    /// How long the answer to a ping may take.
-    #[arg(long = "keepaliveTimeout", alias = "keepalive-timeout", default_value = "10s", value_parser = parse_duration)]
-    pub keepalive_timeout: std::time::Duration,
+    /// How often a silent connection is pinged; by default what `GRPC_KEEPALIVE_INTERVAL` says, or 30s.
+    #[arg(long = "keepaliveInterval", alias = "keepalive-interval", value_parser = parse_duration)]
+    pub keepalive_interval: Option<std::time::Duration>,
+    /// How long the answer to a ping may take; by default what `GRPC_KEEPALIVE_TIMEOUT` says, or 10s.
+    #[arg(long = "keepaliveTimeout", alias = "keepalive-timeout", value_parser = parse_duration)]
+    pub keepalive_timeout: Option<std::time::Duration>,
     /// The age at which a connection is asked to go; never by default.
     #[arg(long = "keepaliveMaxServerConnectionAge", alias = "keepalive-max-server-connection-age", value_parser = parse_duration)]
     pub connection_age: Option<std::time::Duration>,

@@ -35,6 +35,9 @@ use crate::{
 /// input, and waits when the intake is behind.
 const SOURCE_QUEUE: usize = 64;
 
+/// Connections are not pinged more often, as in gRPC's Go library.
+const SHORTEST_PING: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Where events enter: the throttle, with the debounce behind it.
 pub(crate) type Gate = throttle::Gate<Event, debounce::Intake<Event>>;
 
@@ -205,7 +208,7 @@ async fn serve(
             Ok(())
         }
     });
-    let service = server.service();
+    let service = server.service().receive_bytes(transport.receive_bytes);
     let draining = stopped(&stop);
     tasks.spawn(async move {
         xds::serve(TcpListenerStream::new(grpc), service, transport, draining).await;
@@ -239,8 +242,11 @@ fn transport(args: &DiscoveryArgs, settings: &Settings) -> Transport {
     let mut transport = Transport::default();
     transport.streams_per_connection = settings.streams_per_connection;
     transport.receive_bytes = settings.receive_bytes;
-    transport.keepalive_interval = args.keepalive_interval;
-    transport.keepalive_timeout = args.keepalive_timeout;
+    let interval = args.keepalive_interval;
+    let interval = interval.unwrap_or(settings.keepalive_interval);
+    transport.keepalive_interval = interval.max(SHORTEST_PING);
+    let timeout = args.keepalive_timeout;
+    transport.keepalive_timeout = timeout.unwrap_or(settings.keepalive_timeout);
     transport.connection_age = args.connection_age;
     transport.drain = args.shutdown;
     transport
@@ -400,5 +406,57 @@ impl Pipeline {
             ?elapsed,
             "published"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn transport_of(flags: &[&str], variables: &[(&str, &str)]) -> Transport {
+        let command = ["istiod", "discovery", "--config", "mesh"];
+        let cli = Cli::try_parse_from(command.iter().chain(flags)).unwrap();
+        let Command::Discovery(args) = cli.command else {
+            panic!("not discovery");
+        };
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        transport(&args, &Settings::resolve(&variable).unwrap())
+    }
+
+    #[test]
+    fn the_transport_follows_istios_flags_and_variables() {
+        assert_eq!(transport_of(&[], &[]), Transport::default());
+        let variables = [
+            ("GRPC_KEEPALIVE_INTERVAL", "20s"),
+            ("GRPC_KEEPALIVE_TIMEOUT", "7s"),
+            ("ISTIO_GPRC_MAXSTREAMS", "9"),
+            ("ISTIO_GPRC_MAXRECVMSGSIZE", "1000"),
+        ];
+        let by_variables = transport_of(&[], &variables);
+        assert_eq!(by_variables.keepalive_interval, Duration::from_secs(20));
+        assert_eq!(by_variables.keepalive_timeout, Duration::from_secs(7));
+        assert_eq!(by_variables.streams_per_connection, 9);
+        assert_eq!(by_variables.receive_bytes, 1000);
+        let flags = [
+            "--keepaliveInterval=5s",
+            "--keepaliveTimeout=3s",
+            "--keepaliveMaxServerConnectionAge=30m",
+            "--shutdownDuration=4s",
+        ];
+        let by_flags = transport_of(&flags, &variables);
+        assert_eq!(by_flags.keepalive_interval, Duration::from_secs(5));
+        assert_eq!(by_flags.keepalive_timeout, Duration::from_secs(3));
+        assert_eq!(by_flags.connection_age, Some(Duration::from_mins(30)));
+        assert_eq!(by_flags.drain, Duration::from_secs(4));
+        let hasty = transport_of(&["--keepaliveInterval=0s"], &[]);
+        assert_eq!(hasty.keepalive_interval, SHORTEST_PING);
     }
 }

@@ -57,6 +57,17 @@ pub struct Settings {
     pub streams_per_connection: u32,
     /// Largest request in bytes; `ISTIO_GPRC_MAXRECVMSGSIZE`, 4194304.
     pub receive_bytes: usize,
+    /// How often a silent connection is pinged, unless a flag says it; `GRPC_KEEPALIVE_INTERVAL`,
+    /// 30s.
+    pub keepalive_interval: Duration,
+    /// How long the answer to a ping may take, unless a flag says it; `GRPC_KEEPALIVE_TIMEOUT`, 10s.
+    pub keepalive_timeout: Duration,
+    /// Size in bytes from which a delta response is split, and a SotW response is logged as large;
+    /// `PILOT_XDS_SPLIT_BYTES`, 3145728. Not a variable of the Go istiod.
+    pub split_bytes: usize,
+    /// Responses are compressed for clients that accept gzip; `PILOT_XDS_COMPRESSION`, false. Not a
+    /// variable of the Go istiod.
+    pub compress: bool,
     /// Revision of this control plane; `REVISION`, empty.
     pub revision: String,
     /// Own namespace; `POD_NAMESPACE`, `istio-system`.
@@ -111,6 +122,13 @@ impl Settings {
         let receive_bytes = reader.parsed("ISTIO_GPRC_MAXRECVMSGSIZE", 4 << 20, positive, |text| {
             text.parse().ok().filter(|n| *n > 0)
         });
+        let keepalive_interval =
+            reader.duration("GRPC_KEEPALIVE_INTERVAL", Duration::from_secs(30));
+        let keepalive_timeout = reader.duration("GRPC_KEEPALIVE_TIMEOUT", Duration::from_secs(10));
+        let split_bytes = reader.parsed("PILOT_XDS_SPLIT_BYTES", 3 << 20, positive, |text| {
+            text.parse().ok().filter(|n| *n > 0)
+        });
+        let compress = reader.flag("PILOT_XDS_COMPRESSION", false);
         let namespace = text("POD_NAMESPACE", "istio-system");
         let throttle = crate::throttling::read(&mut reader, &namespace);
         let settings = Self {
@@ -122,6 +140,10 @@ impl Settings {
             streams_per_second,
             streams_per_connection,
             receive_bytes,
+            keepalive_interval,
+            keepalive_timeout,
+            split_bytes,
+            compress,
             revision: text("REVISION", ""),
             namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
@@ -181,6 +203,8 @@ impl Settings {
         #[expect(clippy::cast_precision_loss, reason = "at most 100")]
         let automatic = automatic as f64;
         settings.streams_per_second = Some(if rate > 0.0 { rate } else { automatic });
+        settings.split_bytes = self.split_bytes;
+        settings.compress = self.compress;
         settings
     }
 }
@@ -282,9 +306,16 @@ mod tests {
         let stated = server(&[
             ("PILOT_PUSH_THROTTLE", "7"),
             ("PILOT_MAX_REQUESTS_PER_SECOND", "2.5"),
+            ("PILOT_XDS_SPLIT_BYTES", "1000"),
+            ("PILOT_XDS_COMPRESSION", "true"),
         ]);
         assert_eq!(stated.concurrent_pushes, 7);
         assert_eq!(stated.streams_per_second, Some(2.5));
+        assert_eq!((stated.split_bytes, stated.compress), (1000, true));
+        assert_eq!(
+            (automatic.split_bytes, automatic.compress),
+            (3 << 20, false)
+        );
         let many = Settings::resolve(&source(&[])).unwrap().server(64);
         assert_eq!(many.concurrent_pushes, 100);
     }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::offload::offload;
 use crate::quarantine::Quarantine;
 use crate::server::Hub;
+use crate::sync::Mutex;
 use crate::{Interest, Names, Resource, ResourceSet, Source, Touched, World};
 
 /// How many touches a set remembers one by one. One is added for each publication that nobody
@@ -140,6 +140,7 @@ impl<W: World> ClassCell<W> {
             type_index,
             interest: interest.clone(),
             marks: Mutex::new(Marks {
+                born: seq,
                 covered: seq,
                 floor: 0,
                 touches: Vec::new(),
@@ -179,6 +180,8 @@ pub(crate) struct SharedSet<W: World> {
 
 /// What publications touched.
 struct Marks {
+    /// The publication in which the set came to be: nobody noted what it and those before touched.
+    born: u64,
     /// The last publication that was looked at.
     covered: u64,
     /// Touches up to here are merged, so that states before cannot be told apart.
@@ -264,7 +267,8 @@ impl<W: World> SharedSet<W> {
     /// Returns what was touched since a set that holds through `built`, up to `seq`.
     fn touched_since(&self, built: u64, seq: u64) -> Touched {
         let marks = self.marks.lock();
-        if marks.covered < seq || (marks.floor > built && seq < marks.floor) {
+        // A connection that lags behind may have built it as it was before it came to be.
+        if marks.covered < seq || built < marks.born || (marks.floor > built && seq < marks.floor) {
             return Touched::Everything;
         }
         let since = marks
@@ -330,7 +334,12 @@ impl<W: World> SharedSet<W> {
                 set: Arc::clone(&set),
             });
             let mut marks = self.marks.lock();
-            marks.covered = marks.covered.max(view.seq);
+            if marks.covered < view.seq {
+                // Made after the publication looked for sets, and already built by one connection
+                // for it: those that the publication has yet to reach must look too.
+                self.touched_at.store(view.seq, Ordering::Relaxed);
+                marks.covered = view.seq;
+            }
             marks.touches.retain(|(at, _)| *at > view.seq);
         }
         set

@@ -30,6 +30,7 @@ mod settings;
 mod sotw;
 mod status;
 mod stream;
+mod sync;
 mod transport;
 pub mod type_url;
 mod world;

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rayon::prelude::*;
 use tokio::sync::oneshot;
 
 /// The work panicked.
@@ -13,12 +14,26 @@ pub(crate) struct Panicked;
 pub(crate) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Panicked> {
+    #[cfg(test)]
+    if crate::sync::interleaved() {
+        crate::sync::turn();
+        return catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked);
+    }
     let (sender, receiver) = oneshot::channel();
     rayon::spawn(move || {
         // Nobody waits any more when the stream has ended meanwhile.
         drop(sender.send(catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked)));
     });
     receiver.await.unwrap_or(Err(Panicked))
+}
+
+/// Does `work` for every item, on the pool for CPU work.
+pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync + Send) {
+    #[cfg(test)]
+    if crate::sync::interleaved() {
+        return items.iter().for_each(work);
+    }
+    items.par_iter().for_each(work);
 }
 
 #[cfg(test)]

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rayon::prelude::*;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Admission;
 use crate::class::{ClassCell, Classes, Published, SharedSet};
 use crate::observer::{Observer, StreamInfo};
+use crate::offload::for_each;
+use crate::sync::Mutex;
 use crate::{
     Change, Interest, Registry, ResourceSet, SetAside, Settings, Source, StreamStatus,
     SubscriptionStatus, Touched, TypeFacts, World,
@@ -64,6 +64,12 @@ impl<W: World> Server<W> {
     /// Returns the service to mount on a transport, see [`serve`](crate::serve).
     pub fn service(&self) -> crate::AdsService<W> {
         crate::AdsService::new(Arc::clone(&self.hub))
+    }
+
+    /// Returns what all streams share.
+    #[cfg(test)]
+    pub(crate) fn hub(&self) -> &Arc<Hub<W>> {
+        &self.hub
     }
 
     /// Returns the registry.
@@ -225,7 +231,7 @@ impl<W: World> Hub<W> {
             to: &*published.snapshot,
             update,
         };
-        self.classes.live().par_iter().for_each(|cell| {
+        for_each(&self.classes.live(), |cell| {
             let changed = |object: &Source| self.world.changes(&change, object);
             let back = cell.quarantine.lock().on_published(changed);
             for set in cell.live_sets() {
@@ -246,7 +252,7 @@ impl<W: World> Hub<W> {
             link.advance(&published, cell);
         };
         if regroup {
-            links.par_iter().for_each(advance);
+            for_each(&links, advance);
         } else {
             links.iter().for_each(advance);
         }
@@ -279,6 +285,12 @@ impl<W: World> Hub<W> {
         for link in links {
             link.advance(&published, None);
         }
+    }
+
+    /// Returns the classes that have connections.
+    #[cfg(test)]
+    pub(crate) fn live_classes(&self) -> Vec<Arc<ClassCell<W>>> {
+        self.classes.live()
     }
 
     /// Registers an admitted client, in the newest state of the world.

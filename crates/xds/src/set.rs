@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::sync::Mutex;
 use crate::{Interest, Resource};
 
 /// How many differences a set remembers. A class whose connections lag behind by different numbers

@@ -49,6 +49,8 @@ pub struct Transport {
     pub keepalive_interval: Duration,
     /// How long an unanswered ping may stay so before the connection is closed. Default 10 s.
     pub keepalive_timeout: Duration,
+    /// How long a new connection may say nothing. Default 2 min.
+    pub handshake: Duration,
     /// The age at which a connection is asked to go, give or take a tenth. `None` (the default)
     /// for never.
     pub connection_age: Option<Duration>,
@@ -65,6 +67,7 @@ impl Default for Transport {
             receive_bytes: 4 << 20,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
+            handshake: Duration::from_mins(2),
             connection_age: None,
             connection_age_grace: Duration::from_secs(10),
             drain: Duration::from_secs(10),

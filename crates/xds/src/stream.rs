@@ -1,5 +1,7 @@
 //! The task of one stream: reads requests, hears of publications, writes responses.
 
+#[cfg(test)]
+mod interleavings;
 mod trial;
 
 use std::collections::BTreeSet;
@@ -526,6 +528,12 @@ impl<W: World> Stream<'_, W> {
             requested = response.requested,
             "push"
         );
+        // A delta response is split before it is too large for a client; this one cannot be.
+        let limit = self.hub.settings.split_bytes;
+        if self.ads.protocol() == Protocol::Sotw && bytes > limit {
+            let type_url = delivered.type_url;
+            warn!(type_url, resources, bytes, limit, "large response");
+        }
         self.hub.observer.sent(&self.link.info, &delivered);
     }
 

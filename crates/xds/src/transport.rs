@@ -1,5 +1,7 @@
 //! HTTP/2 below the streams: accepts connections, keeps them alive, lets them go.
 
+mod preface;
+
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
@@ -21,6 +23,7 @@ use tracing::debug;
 
 use crate::Transport;
 use crate::service::Goodbye;
+use preface::Listening;
 
 /// Serves `service` on every connection of `incoming` until `shutdown` completes, then lets all
 /// connections finish for at most [`Transport::drain`].
@@ -90,6 +93,7 @@ where
     S::Future: Send,
 {
     let info = io.connect_info();
+    let (io, silent) = Listening::new(io, transport.handshake);
     let leave = CancellationToken::new();
     let goodbye = Goodbye(leave.clone());
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
@@ -113,6 +117,7 @@ where
     };
     tokio::select! {
         result = connection.as_mut() => return log_end(result),
+        () = silent => return debug!("connection says nothing"),
         () = age => debug!("connection reached its age"),
         () = stop.cancelled() => {}
     }

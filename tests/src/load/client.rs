@@ -22,6 +22,10 @@ use super::names::{CLUSTER, ENDPOINT, Id, LISTENER, ROUTE, TYPES, dependent};
 
 /// Requests that wait for the transport: acknowledgements and new names of a few responses.
 const REQUESTS: usize = 64;
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How often a silent connection is pinged, and how long the answer may take.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a slow client thinks before it acknowledges.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -89,12 +93,17 @@ impl Client {
     /// Stays connected until the stream ends.
     pub(super) async fn follow(&mut self, shared: &Shared) -> Result<()> {
         self.lost.get_or_insert_with(Instant::now);
+        shared.on_wait(self.number, "a connection");
         let channel = Endpoint::from_shared(format!("http://{}", shared.address()))?
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
             .connect()
             .await?;
         let mut client =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
         self.open = Default::default();
+        shared.on_wait(self.number, "a stream");
         if self.delta {
             let (requests, receiver) = mpsc::channel(REQUESTS);
             self.greet_delta(shared, &requests).await?;
@@ -119,10 +128,14 @@ impl Client {
 
     /// Reports, once for each stream, that everything asked for was answered.
     fn report(&mut self, shared: &Shared) {
-        if self.open.iter().all(|open| !open)
-            && let Some(lost) = self.lost.take()
-        {
-            shared.on_configured(self.number, lost.elapsed());
+        match self.open.iter().position(|open| *open) {
+            None => {
+                if let Some(lost) = self.lost.take() {
+                    shared.on_configured(self.number, lost.elapsed());
+                }
+            }
+            Some(kind) if self.lost.is_some() => shared.on_wait(self.number, TYPES[kind]),
+            Some(_) => {}
         }
     }
 

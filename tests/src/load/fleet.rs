@@ -35,6 +35,8 @@ pub(super) struct Shared {
     /// By the number of the client.
     configured: Mutex<BTreeMap<usize, Duration>>,
     watches: Mutex<BTreeMap<Key, Watch>>,
+    /// What each client waits for, by its number.
+    waits: Mutex<BTreeMap<usize, &'static str>>,
     /// What each of the measured clients has.
     measured: Mutex<Vec<Holdings>>,
 }
@@ -77,7 +79,25 @@ impl Shared {
 
     /// Notes that a client has all that it asked for, for the first time on a stream.
     pub(super) fn on_configured(&self, client: usize, after: Duration) {
+        lock(&self.waits).remove(&client);
         lock(&self.configured).insert(client, after);
+    }
+
+    /// Notes what a client waits for.
+    pub(super) fn on_wait(&self, client: usize, what: &'static str) {
+        lock(&self.waits).insert(client, what);
+    }
+
+    /// Says how many clients wait for what.
+    fn waiting(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for what in lock(&self.waits).values() {
+            *counts.entry(what).or_default() += 1;
+        }
+        let counts = counts
+            .iter()
+            .map(|(what, n)| format!("{n} wait for {what}"));
+        counts.collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn on_response(&self, manners: Manners, kind: usize, got: &Got) {
@@ -144,6 +164,7 @@ impl Fleet {
             rejected: AtomicU64::new(0),
             configured: Mutex::default(),
             watches: Mutex::default(),
+            waits: Mutex::default(),
             measured: Mutex::default(),
         });
         Ok(Self {
@@ -210,7 +231,8 @@ impl Fleet {
             }
             ensure!(
                 Instant::now() < deadline,
-                "{done} of {all} have a configuration"
+                "{done} of {all} have a configuration; {}",
+                self.shared.waiting()
             );
             sleep(POLL).await;
         }

@@ -1,10 +1,13 @@
 //! Clients that misbehave, and a good one that must not notice.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use xds::{Settings, Transport};
 
@@ -102,8 +105,6 @@ async fn garbage_harms_nobody_else() {
         .await
         .unwrap();
     preface.write_all(&[0xff; 4096]).await.ok();
-    // A half-open connection that never says anything.
-    let _silent = TcpStream::connect(shop.address).await.unwrap();
     check_good(&mut shop, &mut client).await;
 }
 
@@ -230,4 +231,96 @@ async fn too_large_a_request_ends_its_stream() {
     let mut client = shop.sotw("one").await;
     client.ask(CDS, &[&"x".repeat(20_000)], "").await;
     assert_eq!(client.end().await.code(), Code::OutOfRange);
+}
+
+/// A connection through which nothing comes any more when it is cut, in either direction: neither
+/// end hears of it, as when a machine loses its power.
+struct Cable {
+    address: SocketAddr,
+    cut: CancellationToken,
+    _wire: JoinSet<()>,
+}
+
+impl Cable {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cut = CancellationToken::new();
+        let mut wire = JoinSet::new();
+        let is_cut = cut.clone();
+        wire.spawn(async move {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut server = TcpStream::connect(server).await.unwrap();
+            let copy = tokio::io::copy_bidirectional(&mut client, &mut server);
+            is_cut.run_until_cancelled(copy).await;
+            // Both sockets stay open, and are never read again.
+            std::future::pending::<()>().await;
+        });
+        Self {
+            address,
+            cut,
+            _wire: wire,
+        }
+    }
+}
+
+fn impatient() -> Transport {
+    let mut transport = Transport::default();
+    transport.keepalive_interval = Duration::from_millis(100);
+    // Long enough for a good client on a busy machine.
+    transport.keepalive_timeout = Duration::from_secs(2);
+    transport.handshake = Duration::from_secs(1);
+    transport
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_found_out_and_closed() {
+    let texts = [(CDS, "a", "a1")];
+    let mut shop = Shop::open_with(&texts, Settings::default(), impatient()).await;
+    let mut client = good(&shop).await;
+    let cable = Cable::to(shop.address).await;
+    let mut gone = shop.sotw_at(cable.address, "gone").await;
+    gone.ask(CDS, &[], "").await;
+    gone.expect(CDS, &["a1"]).await;
+    cable.cut.cancel();
+    check_good(&mut shop, &mut client).await;
+    shop.until("found out", |log| log.count("disconnected gone") == 1)
+        .await;
+    assert_eq!(shop.server.streams().len(), 1);
+}
+
+#[tokio::test]
+async fn a_socket_that_is_never_read_is_closed_in_the_end() {
+    let big = "x".repeat(3_000_000);
+    let texts = [(CDS, "a", "a1"), (LDS, "l", &*big)];
+    let mut shop = Shop::open_with(&texts, Settings::default(), impatient()).await;
+    let mut client = good(&shop).await;
+    let cable = Cable::to(shop.address).await;
+    let mut lazy = shop.sotw_at(cable.address, "lazy").await;
+    lazy.ask(LDS, &[], "").await;
+    lazy.expect(LDS, &[&big]).await;
+    cable.cut.cancel();
+    // More than the buffers of the sockets take.
+    for round in 0..5 {
+        let text = format!("{round}{big}");
+        shop.edit(&[(LDS, "l", Some(&text))]);
+    }
+    check_good(&mut shop, &mut client).await;
+    shop.until("closed", |log| log.count("disconnected lazy") == 1)
+        .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed() {
+    let texts = [(CDS, "a", "a1")];
+    let mut shop = Shop::open_with(&texts, Settings::default(), impatient()).await;
+    let mut client = good(&shop).await;
+    let mut mute = TcpStream::connect(shop.address).await.unwrap();
+    let mut slow = TcpStream::connect(shop.address).await.unwrap();
+    slow.write_all(b"PRI * HTTP/2.0").await.unwrap();
+    for socket in [&mut mute, &mut slow] {
+        let mut greeting = Vec::new();
+        socket.read_to_end(&mut greeting).await.ok();
+    }
+    check_good(&mut shop, &mut client).await;
 }

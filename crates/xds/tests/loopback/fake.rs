@@ -10,15 +10,21 @@ use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
 use envoy_types::pb::google::rpc;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
+use tonic::codegen::http::Uri;
+use tonic::codegen::{BoxFuture, Service};
+use tonic::transport::server::Connected;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 use xds::{Delivered, Observer, Rejected, Server, SetAside, Settings, StreamInfo, Transport};
 
@@ -26,6 +32,8 @@ use crate::shelf::{Shelf, Texts, registry};
 
 /// How long a client waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How much is under way in a connection in memory, in bytes.
+const PIPE: usize = 16 * 1024;
 /// How long a client listens before it believes that nothing comes.
 const SILENCE: Duration = Duration::from_millis(150);
 
@@ -115,6 +123,30 @@ pub(crate) struct Shop {
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: JoinSet<()>,
     texts: Texts,
+    pipes: Option<Pipes>,
+}
+
+/// Takes the server's ends of connections in memory.
+#[derive(Clone)]
+struct Pipes(mpsc::Sender<std::io::Result<DuplexStream>>);
+
+impl Service<Uri> for Pipes {
+    type Response = TokioIo<DuplexStream>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (client, server) = tokio::io::duplex(PIPE);
+        let pipes = self.0.clone();
+        Box::pin(async move {
+            pipes.send(Ok(server)).await.ok();
+            Ok(TokioIo::new(client))
+        })
+    }
 }
 
 impl Shop {
@@ -127,28 +159,14 @@ impl Shop {
         settings: Settings,
         transport: Transport,
     ) -> Self {
-        let log = Log::default();
-        let server = Server::new(Shelf, registry(), settings, log.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        let service = server.service().receive_bytes(transport.receive_bytes);
-        let stopped = stop.clone().cancelled_owned();
-        tasks.spawn(xds::serve(
-            TcpListenerStream::new(listener),
-            service,
-            transport,
-            stopped,
-        ));
-        let mut shop = Self {
-            server,
+        let mut shop = Self::around(
             address,
-            log,
-            stop,
-            tasks,
-            texts: Texts::default(),
-        };
+            settings,
+            transport,
+            TcpListenerStream::new(listener),
+        );
         if !texts.is_empty() {
             let edits: Vec<_> = texts
                 .iter()
@@ -157,6 +175,44 @@ impl Shop {
             shop.edit(&edits);
         }
         shop
+    }
+
+    /// Opens one without texts that is reached by connections in memory, so that time may be paused.
+    pub(crate) fn open_in_memory(settings: Settings, transport: Transport) -> Self {
+        let (pipes, incoming) = mpsc::channel(16);
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let incoming = ReceiverStream::new(incoming);
+        let mut shop = Self::around(nowhere, settings, transport, incoming);
+        shop.pipes = Some(Pipes(pipes));
+        shop
+    }
+
+    fn around<I, IO>(
+        address: SocketAddr,
+        settings: Settings,
+        transport: Transport,
+        incoming: I,
+    ) -> Self
+    where
+        I: Stream<Item = std::io::Result<IO>> + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
+        let log = Log::default();
+        let server = Server::new(Shelf, registry(), settings, log.clone());
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let service = server.service().receive_bytes(transport.receive_bytes);
+        let stopped = stop.clone().cancelled_owned();
+        tasks.spawn(xds::serve(incoming, service, transport, stopped));
+        Self {
+            server,
+            address,
+            log,
+            stop,
+            tasks,
+            texts: Texts::default(),
+            pipes: None,
+        }
     }
 
     /// Publishes changed (`Some`) and removed (`None`) texts.
@@ -175,7 +231,17 @@ impl Shop {
     }
 
     pub(crate) async fn channel(&self) -> Channel {
-        Channel::from_shared(format!("http://{}", self.address))
+        match &self.pipes {
+            None => Self::channel_to(self.address).await,
+            Some(pipes) => Endpoint::from_static("http://memory")
+                .connect_with_connector(pipes.clone())
+                .await
+                .unwrap(),
+        }
+    }
+
+    async fn channel_to(address: SocketAddr) -> Channel {
+        Channel::from_shared(format!("http://{address}"))
             .unwrap()
             .connect()
             .await
@@ -183,27 +249,32 @@ impl Shop {
     }
 
     pub(crate) async fn sotw(&self, node: &str) -> Sotw {
-        let (requests, receiver) = mpsc::channel(64);
-        let mut client = AggregatedDiscoveryServiceClient::new(self.channel().await);
-        let call = client.stream_aggregated_resources(ReceiverStream::new(receiver));
-        let responses = call.await.unwrap().into_inner();
-        Sotw {
-            requests,
-            responses,
-            node: Some(self::node(node)),
-        }
+        self.try_sotw(node).await.unwrap()
+    }
+
+    /// Connects to another address, which leads here.
+    pub(crate) async fn sotw_at(&self, address: SocketAddr, node: &str) -> Sotw {
+        let channel = Self::channel_to(address).await;
+        Sotw::over(channel, node).await.unwrap()
+    }
+
+    pub(crate) async fn try_sotw(&self, node: &str) -> Result<Sotw, Status> {
+        Sotw::over(self.channel().await, node).await
     }
 
     pub(crate) async fn delta(&self, node: &str) -> Delta {
+        self.try_delta(node).await.unwrap()
+    }
+
+    pub(crate) async fn try_delta(&self, node: &str) -> Result<Delta, Status> {
         let (requests, receiver) = mpsc::channel(64);
         let mut client = AggregatedDiscoveryServiceClient::new(self.channel().await);
         let call = client.delta_aggregated_resources(ReceiverStream::new(receiver));
-        let responses = call.await.unwrap().into_inner();
-        Delta {
+        Ok(Delta {
             requests,
-            responses,
+            responses: call.await?.into_inner(),
             node: Some(self::node(node)),
-        }
+        })
     }
 
     /// Waits until the log satisfies a condition.
@@ -254,12 +325,25 @@ pub(crate) struct Sotw {
 }
 
 impl Sotw {
+    async fn over(channel: Channel, node: &str) -> Result<Self, Status> {
+        let (requests, receiver) = mpsc::channel(64);
+        let client = AggregatedDiscoveryServiceClient::new(channel);
+        let mut client = client.max_decoding_message_size(usize::MAX);
+        let call = client.stream_aggregated_resources(ReceiverStream::new(receiver));
+        Ok(Self {
+            requests,
+            responses: call.await?.into_inner(),
+            node: Some(self::node(node)),
+        })
+    }
+
     pub(crate) async fn send(&mut self, request: DiscoveryRequest) {
         let node = self.node.take().or(request.node.clone());
         self.requests
             .send(DiscoveryRequest { node, ..request })
             .await
-            .unwrap();
+            // The stream has ended, which its responses tell.
+            .ok();
     }
 
     pub(crate) async fn ask(&mut self, type_url: &str, names: &[&str], nonce: &str) {
@@ -349,7 +433,7 @@ impl Delta {
         self.requests
             .send(DeltaDiscoveryRequest { node, ..request })
             .await
-            .unwrap();
+            .ok();
     }
 
     pub(crate) async fn ask(&mut self, type_url: &str, subscribe: &[&str], unsubscribe: &[&str]) {

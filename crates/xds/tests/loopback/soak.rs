@@ -1,4 +1,6 @@
-//! Many clients, edits and reconnects at once, on several threads: nobody misses the last word.
+//! Many clients, edits and reconnects at once: nobody misses the last word. Once on several threads
+//! and sockets, and once in memory over days of paused time, with slow clients and connections that
+//! reach their age.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,8 +10,9 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use xds::{Settings, Transport};
 
-use crate::fake::{Delta, Shop, Sotw};
+use crate::fake::{Delta, Log, Shop, Sotw};
 use crate::shelf::{CDS, EDS, LDS, MOVE, RDS};
 
 const CLIENTS: u64 = 12;
@@ -17,6 +20,10 @@ const CLIENTS: u64 = 12;
 const ROUNDS: u64 = 80;
 /// Publications in a round, at most.
 const EDITS: u64 = 12;
+/// The longest time between edits, in seconds of paused time.
+const QUIET: u64 = 3600;
+/// The longest time between reading and answering, and between connections.
+const THINK: u64 = 60;
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
 type Texts = BTreeMap<(String, String), String>;
@@ -34,8 +41,54 @@ impl Dice {
     }
 }
 
+/// How long it goes on, and how time passes.
+#[derive(Clone, Copy)]
+struct Course {
+    rounds: u64,
+    /// In memory, with time paused.
+    paused: bool,
+}
+
+impl Course {
+    /// Waits for so long at most, in seconds, where time is paused.
+    async fn pass(&self, dice: &mut Dice, seconds: u64) {
+        if self.paused {
+            tokio::time::sleep(Duration::from_secs(dice.roll(seconds))).await;
+        } else if dice.roll(4) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits a moment, in which all that can be done without waiting is done.
+    async fn moment(&self) {
+        if self.paused {
+            // Time does not jump while the pool for CPU work is busy.
+            let idle = tokio::task::spawn_blocking(|| drop(rayon::broadcast(|_| ())));
+            idle.await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// How long a change may take to reach everybody.
+    fn patience(&self) -> Duration {
+        if self.paused {
+            Duration::from_hours(2)
+        } else {
+            Duration::from_secs(20)
+        }
+    }
+}
+
 /// Follows the delta variant until it is told to stop; now and then the stream breaks.
-async fn follow_delta(mut client: Delta, held: Arc<Mutex<Texts>>, mut life: u64) -> Option<u64> {
+async fn follow_delta(
+    mut client: Delta,
+    held: Arc<Mutex<Texts>>,
+    mut life: u64,
+    course: Course,
+    dice: &mut Dice,
+) -> Option<u64> {
     for (type_url, names) in [(CDS, &[][..]), (EDS, &NAMES), (LDS, &[]), (RDS, &NAMES)] {
         let holds = held
             .lock()
@@ -57,6 +110,7 @@ async fn follow_delta(mut client: Delta, held: Arc<Mutex<Texts>>, mut life: u64)
                 held.remove(&key(name));
             }
         }
+        course.pass(dice, THINK).await;
         client.ack(&response.type_url, &response.nonce).await;
         life = life.checked_sub(1)?;
     }
@@ -64,7 +118,13 @@ async fn follow_delta(mut client: Delta, held: Arc<Mutex<Texts>>, mut life: u64)
 }
 
 /// Follows the state-of-the-world variant.
-async fn follow_sotw(mut client: Sotw, held: Arc<Mutex<Texts>>, mut life: u64) -> Option<u64> {
+async fn follow_sotw(
+    mut client: Sotw,
+    held: Arc<Mutex<Texts>>,
+    mut life: u64,
+    course: Course,
+    dice: &mut Dice,
+) -> Option<u64> {
     let names = |type_url: &str| match type_url {
         EDS | RDS => &NAMES[..],
         _ => &[],
@@ -85,6 +145,7 @@ async fn follow_sotw(mut client: Sotw, held: Arc<Mutex<Texts>>, mut life: u64) -
                 held.insert((type_url.clone(), name), text);
             }
         }
+        course.pass(dice, THINK).await;
         client
             .ask(&type_url, names(&type_url), &response.nonce)
             .await;
@@ -95,8 +156,35 @@ async fn follow_sotw(mut client: Sotw, held: Arc<Mutex<Texts>>, mut life: u64) -
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_misses_the_last_word() {
-    let first: Vec<_> = NAMES.iter().map(|name| (CDS, *name, "")).collect();
-    let shop = Arc::new(tokio::sync::Mutex::new(Shop::open(&first).await));
+    let course = Course {
+        rounds: ROUNDS,
+        paused: false,
+    };
+    run(Shop::open(&[]).await, course).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_misses_the_last_word_in_days_of_mishaps() {
+    let mut settings = Settings::default();
+    settings.streams_per_second = Some(1.0);
+    let mut transport = Transport::default();
+    transport.connection_age = Some(Duration::from_mins(30));
+    let course = Course {
+        rounds: ROUNDS / 5,
+        paused: true,
+    };
+    let start = tokio::time::Instant::now();
+    let log = run(Shop::open_in_memory(settings, transport), course).await;
+    assert!(start.elapsed() > Duration::from_hours(24));
+    assert!(log.count("connected memory") > 500, "reconnects");
+    assert_eq!(log.count("panicked"), 0);
+}
+
+async fn run(mut shop: Shop, course: Course) -> Log {
+    let first: Vec<_> = NAMES.iter().map(|name| (CDS, *name, Some(""))).collect();
+    shop.edit(&first);
+    let log = shop.log.clone();
+    let shop = Arc::new(tokio::sync::Mutex::new(shop));
     let stop = CancellationToken::new();
     let mut clients = JoinSet::new();
     let mut all = Vec::new();
@@ -112,14 +200,21 @@ async fn nobody_misses_the_last_word() {
                 } else {
                     u64::MAX
                 };
-                let node = format!("n{number}");
+                let kind = if course.paused { "memory" } else { "n" };
+                let node = format!("{kind}{number}");
+                let held = Arc::clone(&held);
                 if number % 2 == 1 {
-                    let client = shop.lock().await.delta(&node).await;
-                    follow_delta(client, Arc::clone(&held), life).await;
+                    let client = shop.lock().await.try_delta(&node).await;
+                    if let Ok(client) = client {
+                        follow_delta(client, held, life, course, &mut dice).await;
+                    }
                 } else {
-                    let client = shop.lock().await.sotw(&node).await;
-                    follow_sotw(client, Arc::clone(&held), life).await;
+                    let client = shop.lock().await.try_sotw(&node).await;
+                    if let Ok(client) = client {
+                        follow_sotw(client, held, life, course, &mut dice).await;
+                    }
                 }
+                course.pass(&mut dice, THINK).await;
             }
         }));
     }
@@ -128,7 +223,7 @@ async fn nobody_misses_the_last_word() {
         .iter()
         .map(|name| ((CDS, *name), String::new()))
         .collect();
-    for round in 0..ROUNDS {
+    for round in 0..course.rounds {
         for edit in 0..=dice.roll(EDITS) {
             let edits = some_edits(&mut dice, round * EDITS + edit);
             for (type_url, name, text) in &edits {
@@ -142,16 +237,15 @@ async fn nobody_misses_the_last_word() {
                 .map(|(t, n, text)| (*t, *n, text.as_deref()))
                 .collect();
             shop.lock().await.edit(&edits);
-            if dice.roll(4) == 0 {
-                tokio::task::yield_now().await;
-            }
+            course.pass(&mut dice, QUIET).await;
         }
         for (delta, held) in &all {
-            converge(*delta, held, &expected(&world)).await;
+            converge(*delta, held, &expected(&world), course).await;
         }
     }
     stop.cancel();
     while clients.join_next().await.is_some() {}
+    log
 }
 
 type World = BTreeMap<(&'static str, &'static str), String>;
@@ -193,7 +287,12 @@ fn expected(world: &World) -> BTreeSet<(String, String, String)> {
         .collect()
 }
 
-async fn converge(delta: bool, held: &Mutex<Texts>, expected: &BTreeSet<(String, String, String)>) {
+async fn converge(
+    delta: bool,
+    held: &Mutex<Texts>,
+    expected: &BTreeSet<(String, String, String)>,
+    course: Course,
+) {
     let matches = || {
         // What is gone of a type without removals, a client may keep.
         let told = |url: &str| url == CDS || url == LDS || (delta && url == RDS);
@@ -208,10 +307,10 @@ async fn converge(delta: bool, held: &Mutex<Texts>, expected: &BTreeSet<(String,
     };
     let wait = async {
         while !matches() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            course.moment().await;
         }
     };
-    let converged = timeout(Duration::from_secs(20), wait).await.is_ok();
+    let converged = timeout(course.patience(), wait).await.is_ok();
     assert!(
         converged,
         "delta: {delta}\nholds {:#?}\nexpected {expected:#?}",
