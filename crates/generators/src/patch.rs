@@ -31,8 +31,8 @@ pub(crate) use listener::ListenerPatches;
 pub(crate) use prepare::Patch;
 use prepare::PreparedFilter;
 pub(crate) use route::{RouteNames, RoutePatches};
-pub(crate) use run::Run;
 use run::Outcomes;
+pub(crate) use run::Run;
 
 use crate::cache::Cache;
 
@@ -349,7 +349,6 @@ impl<I: PatchIndex> Patcher<I> {
         };
         adding.filter_map(resource).collect()
     }
-
 }
 
 /// Decodes what was encoded here.

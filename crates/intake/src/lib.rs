@@ -22,4 +22,4 @@ pub use intake::{Change, Intake, Options};
 pub use mesh::{Setting, mesh_config, mesh_networks};
 pub use registry::Derivations;
 pub use report::{Finding, Severity};
-pub use yaml::{SyntaxError, line_of as yaml_line, values as yaml_values};
+pub use yaml::{SyntaxError, line_in as yaml_line_in, line_of as yaml_line, values as yaml_values};

@@ -100,6 +100,27 @@ pub fn line_of(text: &str, path: &str) -> Option<u32> {
     document.lines().find(path)
 }
 
+/// Finds the line of a field of an object, or of the deepest part of its path that is there. The
+/// object starts at `line` (see [`model::config::Origin`]): it is a document of the text, or an item
+/// of a list in one.
+pub fn line_in(text: &str, line: u32, path: &str) -> Option<u32> {
+    let documents = documents(text).into_iter().flatten();
+    let document = documents
+        .take_while(|document| document.line <= line)
+        .last()?;
+    let lines = document.lines();
+    if document.line == line {
+        return lines.find(path);
+    }
+    let item = |(path, at): &(&String, &u32)| **at == line && path.ends_with(']');
+    let (item, _) = lines
+        .0
+        .iter()
+        .filter(item)
+        .min_by_key(|(path, _)| path.len())?;
+    lines.find(&format!("{item}.{path}"))
+}
+
 /// Reads every document of a text that is no list of objects, such as a node or a mesh config; empty
 /// documents are left out.
 ///

@@ -38,6 +38,14 @@ pub struct ConfigArgs {
     /// Files or folders of YAML or JSON: Kubernetes, Istio and Gateway API objects.
     #[arg(long = "config", value_name = "PATH", num_args = 1.., required = true)]
     pub config: Vec<PathBuf>,
+    /// Settings of the whole mesh.
+    #[command(flatten)]
+    pub mesh: MeshArgs,
+}
+
+/// Settings of the whole mesh.
+#[derive(Clone, Debug, Args)]
+pub struct MeshArgs {
     /// A file with the mesh configuration; what it leaves out keeps its default.
     #[arg(long, alias = "meshConfig", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
@@ -87,21 +95,36 @@ pub struct DiscoveryArgs {
 /// Arguments of `generate`.
 #[derive(Clone, Debug, Args)]
 pub struct GenerateArgs {
-    /// Where configuration is read.
+    /// Files or folders of YAML or JSON: Kubernetes, Istio and Gateway API objects.
+    #[arg(long = "config", value_name = "PATH", num_args = 1.., required_unless_present = "diff")]
+    pub config: Vec<PathBuf>,
+    /// Print what differs for the proxy between two files or folders; exit status 0 when nothing
+    /// does, 1 when something does, 2 on errors.
+    #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with = "config")]
+    pub diff: Vec<PathBuf>,
+    /// Settings of the whole mesh.
     #[command(flatten)]
-    pub source: ConfigArgs,
+    pub mesh: MeshArgs,
     /// The proxy: a JSON or YAML file with id, cluster, locality and metadata.
     #[arg(long, value_name = "FILE")]
     pub node: PathBuf,
     /// Types to print, of cds, eds, lds, rds, sds, ecds, nds; all by default.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     pub types: Vec<ResourceType>,
-    /// Form of the output.
-    #[arg(long, value_enum, default_value_t = StructuredOutput::Json)]
-    pub output: StructuredOutput,
+    /// Form of the output: JSON by default; differences are written for people by default.
+    #[arg(long, value_enum)]
+    pub output: Option<StructuredOutput>,
 }
 
 impl GenerateArgs {
+    /// Where configuration is read, when that is from these paths.
+    pub fn source(&self, paths: &[PathBuf]) -> ConfigArgs {
+        ConfigArgs {
+            config: paths.to_vec(),
+            mesh: self.mesh.clone(),
+        }
+    }
+
     /// The types that are asked for.
     pub fn types(&self) -> BTreeSet<ResourceType> {
         if self.types.is_empty() {

@@ -1,7 +1,9 @@
 //! The control plane: flags, settings, wiring and HTTP ports. No mesh logic.
 
+mod advice;
 pub mod bootstrap;
 pub mod cli;
+mod diff;
 pub mod discovery;
 mod event;
 pub mod generate;
@@ -23,8 +25,13 @@ use generators::Mesh;
 use serde_json::Value;
 use xds::{Registry, XDS_GENERATORS};
 
-use cli::{Cli, Command, StructuredOutput};
+use cli::{Cli, Command, ConfigArgs, StructuredOutput};
 use settings::{Environment, Settings, SettingsFile};
+
+/// Exit status of `generate --diff` when there are differences, as that of `diff`.
+const DIFFERENT: u8 = 1;
+/// Exit status of `generate --diff` when it cannot tell.
+const TROUBLE: u8 = 2;
 
 /// Reads the generators that are linked in.
 ///
@@ -60,6 +67,16 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     let result = match cli.command {
         Command::Discovery(args) => discovery::run(args, settings, file).map(|()| true),
+        Command::Generate(args) if !args.diff.is_empty() => {
+            return match diff(&args, &settings) {
+                Ok(false) => ExitCode::SUCCESS,
+                Ok(true) => ExitCode::from(DIFFERENT),
+                Err(error) => {
+                    fail(&format_args!("{error:#}"));
+                    ExitCode::from(TROUBLE)
+                }
+            };
+        }
         Command::Generate(args) => generate(&args, &settings),
         Command::Validate(args) => validate(&args, &settings),
         Command::Bootstrap(args) => bootstrap(&args),
@@ -84,14 +101,38 @@ fn fail(error: &dyn std::fmt::Display) {
 
 fn generate(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let node = node::read(&args.node)?;
-    let loaded = load::load(&args.source, settings, now())?;
+    let output = generator(args.source(&args.config), settings)?.generate(&node, &args.types())?;
+    print(&output, args.output.unwrap_or(StructuredOutput::Json))?;
+    Ok(true)
+}
+
+/// Prints what differs between two inputs for a node; returns whether anything does.
+fn diff(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
+    let proxy = generate::parse(&node::read(&args.node)?)?;
+    let mut sides = Vec::new();
+    for path in &args.diff {
+        let source = args.source(std::slice::from_ref(path));
+        sides.push(generator(source, settings)?.receive(&proxy));
+    }
+    let [old, new] = &sides[..] else {
+        anyhow::bail!("--diff takes two paths");
+    };
+    let changes = diff::between(old, new, &args.types());
+    match args.output {
+        Some(output) => print(&diff::to_json(&changes), output)?,
+        None => diff::write(&changes, &mut std::io::stdout().lock())?,
+    }
+    Ok(!changes.is_empty())
+}
+
+/// Loads what is to be generated from, and says what cannot be used.
+fn generator(source: ConfigArgs, settings: &Settings) -> anyhow::Result<generate::Generator> {
+    let loaded = load::load(&source, settings, now())?;
     loaded.require_mesh()?;
     for finding in &loaded.report.findings {
         fail_softly(finding);
     }
-    let output = generate::Generator::new(loaded.intake.state())?.generate(&node, &args.types())?;
-    print(&output, args.output)?;
-    Ok(true)
+    generate::Generator::new(loaded.intake.state())
 }
 
 #[expect(clippy::print_stderr, reason = "findings must not mix with the output")]
@@ -100,7 +141,8 @@ fn fail_softly(finding: &intake::Finding) {
 }
 
 fn validate(args: &cli::ValidateArgs, settings: &Settings) -> anyhow::Result<bool> {
-    let loaded = load::load(&args.source, settings, now())?;
+    let mut loaded = load::load(&args.source, settings, now())?;
+    loaded.advise();
     validate::report(&loaded, args.output, &mut std::io::stdout().lock())
 }
 

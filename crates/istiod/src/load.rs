@@ -38,8 +38,8 @@ pub fn load(args: &ConfigArgs, settings: &Settings, now: Instant) -> anyhow::Res
     let features = settings.features.clone();
     let mut source = FileSource::open(FileInputs {
         config: args.config.clone(),
-        mesh_config: args.mesh_config.clone(),
-        mesh_networks: args.mesh_networks.clone(),
+        mesh_config: args.mesh.mesh_config.clone(),
+        mesh_networks: args.mesh.mesh_networks.clone(),
         refuse_gateway_names: !features.resolve_hostname_gateways,
         decoder: decoder(),
         ..FileInputs::default()
@@ -47,7 +47,7 @@ pub fn load(args: &ConfigArgs, settings: &Settings, now: Instant) -> anyhow::Res
     let mut intake = Intake::new(Options {
         features,
         identity: MeshIdentity {
-            domain: args.domain.as_str().into(),
+            domain: args.mesh.domain.as_str().into(),
             cluster: settings.cluster.as_str().into(),
             system_namespace: settings.namespace.as_str().into(),
             revision: settings.revision.as_str().into(),

@@ -129,6 +129,32 @@ spec:
 }
 
 #[test]
+fn validate_warns_of_what_does_not_fit_together() {
+    let rules = "
+apiVersion: v1
+kind: List
+items:
+- apiVersion: networking.istio.io/v1
+  kind: VirtualService
+  metadata: {name: web, namespace: shop}
+  spec:
+    hosts: [web]
+    http:
+    - route:
+      - destination: {host: web, subset: v1}
+";
+    check_report(
+        &[("a.yaml", rules), ("b.yaml", SERVICE)],
+        0,
+        &[
+            "./a.yaml:12: warning: VirtualService shop/web: spec.http[0].route[0].destination.subset: \
+             web.shop.svc.cluster.local has no subset \"v1\": no DestinationRule of the host has subsets",
+            "2 objects accepted, 0 refused, 1 warnings, 0 of kinds that are not read",
+        ],
+    );
+}
+
+#[test]
 fn validate_writes_json_for_pipelines() {
     let gateway = "
 apiVersion: networking.istio.io/v1
@@ -318,6 +344,64 @@ fn generate_prints_the_lists_that_were_asked_for() {
     );
     let yaml = generate(&["--output", "yaml"]);
     assert_eq!(intake::yaml_values(text(&yaml)).unwrap(), [all]);
+}
+
+/// A VirtualService that gives requests to the service some time.
+fn timeout(seconds: u32) -> String {
+    format!(
+        "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: web, namespace: shop}}
+spec:
+  hosts: [web]
+  http:
+  - timeout: {seconds}s
+    route: [{{destination: {{host: web}}}}]
+"
+    )
+}
+
+#[test]
+fn generate_tells_what_a_change_changes() {
+    let other = SERVICE
+        .replace("name: web", "name: api")
+        .replace(".1\n", ".2\n");
+    let folder = folder(&[
+        ("node.yaml", NODE),
+        ("old.yaml", &format!("{SERVICE}---{}---{other}", timeout(1))),
+        ("new.yaml", &format!("{SERVICE}---{}", timeout(2))),
+    ]);
+    let diff = |arguments: &[&str], status: i32| {
+        let fixed = ["generate", "--node", "node.yaml", "--diff"];
+        let output = istiod(folder.path(), &[&fixed, arguments].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        text(&output.stdout).to_owned()
+    };
+    assert_eq!(diff(&["new.yaml", "new.yaml"], 0), "");
+    assert_eq!(
+        diff(&["old.yaml", "new.yaml", "--type", "cds,rds"], 1),
+        "\
+- clusters outbound|80||api.shop.svc.cluster.local
+~ routes 80
+    - virtualHosts[api.shop.svc.cluster.local:80]
+    - virtualHosts[web.shop.svc.cluster.local:80].routes[0].route.maxGrpcTimeout: \"1s\"
+    + virtualHosts[web.shop.svc.cluster.local:80].routes[0].route.maxGrpcTimeout: \"2s\"
+    - virtualHosts[web.shop.svc.cluster.local:80].routes[0].route.timeout: \"1s\"
+    + virtualHosts[web.shop.svc.cluster.local:80].routes[0].route.timeout: \"2s\"
+"
+    );
+    let added = diff(
+        &["new.yaml", "old.yaml", "--type", "eds", "--output", "json"],
+        1,
+    );
+    let added: Value = serde_json::from_str(&added).unwrap();
+    assert_eq!(added[0]["change"], "added");
+    assert_eq!(added[0]["list"], "endpoints");
+    assert_eq!(added[0]["name"], "outbound|80||api.shop.svc.cluster.local");
+    assert_eq!(diff(&["old.yaml", "nowhere"], 2), "");
+    assert_eq!(diff(&["old.yaml"], 2), "");
 }
 
 #[test]

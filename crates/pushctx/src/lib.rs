@@ -7,6 +7,7 @@
 //! [`Reader`] takes them. Nothing here does I/O or knows Envoy.
 
 mod accounts;
+mod advice;
 mod attach;
 mod authn;
 mod class;
@@ -34,6 +35,7 @@ mod laws;
 #[cfg(test)]
 mod testing;
 
+pub use advice::Advice;
 pub use attach::Workload;
 pub use authn::EffectivePeerAuthentication;
 pub use class::{ClassKey, ProxyClass};

@@ -20,7 +20,9 @@ pub(crate) use carry::Changes;
 pub use list::{ServiceIter, ServiceList};
 pub(crate) use sidecars::{Scopes, SidecarIndex};
 
-use crate::{ConsolidatedRule, ResolvedVirtualService, Routes, destination_rule::FoundRules};
+use crate::{
+    ConsolidatedRule, PushContext, ResolvedVirtualService, Routes, destination_rule::FoundRules,
+};
 
 /// Where a scope comes from.
 #[derive(Clone, Debug)]
@@ -65,6 +67,14 @@ impl EgressListener {
     pub fn virtual_service(&self, hostname: &str) -> Option<&Arc<ResolvedVirtualService>> {
         self.virtual_services.of_host(hostname)
     }
+}
+
+/// Computes what workloads of a Sidecar's namespace see with it, whether or not some have it.
+pub(crate) fn for_sidecar(
+    context: &PushContext,
+    sidecar: &Arc<Config<api::Sidecar>>,
+) -> SidecarScope {
+    build::sidecar(context, &sidecar.meta.namespace, Some(sidecar)).0
 }
 
 impl SidecarScope {

@@ -2,7 +2,7 @@
 
 mod delegate;
 pub(crate) mod destinations;
-mod expand;
+pub(crate) mod expand;
 mod routes;
 
 use std::{
@@ -38,7 +38,7 @@ impl RouteSemantics {
     pub const ANNOTATION: &'static str = "internal.istio.io/route-semantics";
 
     /// Reads the annotation.
-    fn of<T>(config: &Config<T>) -> Self {
+    pub(crate) fn of<T>(config: &Config<T>) -> Self {
         match config
             .meta
             .annotations

@@ -137,6 +137,16 @@ fn fields_have_lines() {
 }
 
 #[test]
+fn fields_of_objects_have_lines_in_lists_too() {
+    let text = "kind: A\nspec:\n  a: 1\n---\nkind: List\nitems:\n- kind: B\n  spec:\n    b: 1\n- kind: C\n";
+    assert_eq!(line_in(text, 1, "spec.a"), Some(3));
+    assert_eq!(line_in(text, 7, "spec.b"), Some(9));
+    assert_eq!(line_in(text, 7, "spec.c"), Some(8));
+    assert_eq!(line_in(text, 10, "spec.b"), Some(10));
+    assert_eq!(line_in("", 1, "spec"), None);
+}
+
+#[test]
 fn duplicate_keys_are_noted_and_the_last_counts() {
     let documents = documents("a: 1\nb: 2\na: 3\n");
     let document = documents[0].as_ref().unwrap();

@@ -8,7 +8,7 @@ use model::{
 };
 
 /// Expands every host and gateway that `spec`, an object of `namespace`, names.
-pub(super) fn expand(spec: &mut VirtualService, namespace: &str, domain: &str) {
+pub(crate) fn expand(spec: &mut VirtualService, namespace: &str, domain: &str) {
     let host = |name: &mut String| replace(name, |n| host::expand(n, namespace, domain));
     let gateway = |name: &mut String| replace(name, |n| host::expand_gateway(n, namespace));
     let destination = |d: Option<&mut Destination>| {

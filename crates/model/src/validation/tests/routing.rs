@@ -377,3 +377,29 @@ fn destination_rule() {
         ],
     );
 }
+
+#[test]
+fn rules_behind_one_that_matches_everything_get_no_traffic() {
+    let after = |first: Value, expected: &[&str]| {
+        let to_a = json!([{"destination": {"host": "a"}}]);
+        let http = json!([{"match": [first], "route": to_a}, {"route": to_a}]);
+        check(
+            Kind::VirtualService,
+            &json!({"hosts": ["a"], "http": http}),
+            expected,
+        );
+    };
+    let hides: &[&str] = &["warning spec.http[1]"];
+    after(json!({"uri": {"prefix": "/"}}), hides);
+    after(json!({"uri": {"regex": ".*"}, "name": "all"}), hides);
+    after(json!({"uri": {"prefix": "/a"}}), &[]);
+    after(
+        json!({"uri": {"prefix": "/"}, "method": {"exact": "GET"}}),
+        &[],
+    );
+    after(json!({"uri": {"prefix": "/"}, "port": 80}), &[]);
+    after(
+        json!({"uri": {"prefix": "/"}, "sourceLabels": {"app": "a"}}),
+        &[],
+    );
+}

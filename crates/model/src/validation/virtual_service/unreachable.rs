@@ -59,10 +59,26 @@ fn http(spec: &VirtualService, scope: &Scope<'_>) {
             }
             prefixes.push((index, position, request));
         }
-        if route.r#match.is_empty() {
+        if route.r#match.is_empty() || route.r#match.iter().any(matches_everything) {
             catch_all = Some(index);
         }
     }
+}
+
+/// Tells whether a match takes every request, wherever it comes from (routes §10).
+fn matches_everything(request: &HttpMatchRequest) -> bool {
+    let any_path = request
+        .uri
+        .as_ref()
+        .is_none_or(|uri| uri.prefix.as_deref() == Some("/") || uri.regex.as_deref() == Some(".*"));
+    let nothing_else = HttpMatchRequest {
+        name: request.name.clone(),
+        uri: request.uri.clone(),
+        ignore_uri_case: request.ignore_uri_case,
+        stat_prefix: request.stat_prefix.clone(),
+        ..HttpMatchRequest::default()
+    };
+    any_path && *request == nothing_else
 }
 
 /// Warns about matches that equal an earlier one, and about rules that have no other.
