@@ -82,21 +82,20 @@ impl Cds {
         let planner = Planner::new(snapshot, class);
         let patches = self.patcher.resolve(snapshot, class);
         let outward = Pass::outbound(class.proxy.proxy_type);
-        // Asked for by name, only the services behind the names are looked at.
-        let hosts: Option<BTreeSet<&str>> = interest.names().map(|names| {
-            names
-                .iter()
-                .map(|name| ClusterName::parse(name).hostname)
-                .collect()
-        });
-        let services: Vec<&Arc<Service>> = planner
-            .services()
-            .filter(|s| {
+        let services: Vec<&Arc<Service>> = match interest.names() {
+            None => planner.services().collect(),
+            Some(names) => {
+                // Only the services behind the names are looked at.
+                let hosts: BTreeSet<&str> = names
+                    .iter()
+                    .map(|name| ClusterName::parse(name).hostname)
+                    .collect();
                 hosts
-                    .as_ref()
-                    .is_none_or(|hosts| hosts.contains(&*s.hostname))
-            })
-            .collect();
+                    .into_iter()
+                    .filter_map(|host| planner.service(host))
+                    .collect()
+            }
+        };
         let outbound: Vec<Vec<Arc<Resource>>> = services
             .par_iter()
             .map(|service| {

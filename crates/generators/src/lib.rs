@@ -21,6 +21,7 @@ mod provider;
 mod proxy_config;
 pub mod rds;
 mod registrations;
+mod relevance;
 mod route;
 mod security;
 mod telemetry;

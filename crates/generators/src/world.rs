@@ -8,7 +8,7 @@ use pushctx::{ClassKey, PushContext};
 use tonic::Status;
 use xds::{Change, Peer, Source, Touched, World, type_url};
 
-use crate::node;
+use crate::{node, relevance};
 
 /// An Istio mesh as a [`World`]: snapshots are push contexts, clients are proxies.
 #[derive(Clone, Copy, Default, Debug)]
@@ -42,27 +42,24 @@ impl World for Mesh {
         !change.update.0.endpoints_only()
     }
 
-    fn touched(
-        &self,
-        change: &Change<'_, Self>,
-        _class: &Arc<ClassKey>,
-        type_url: &str,
-    ) -> Touched {
+    fn touched(&self, change: &Change<'_, Self>, class: &Arc<ClassKey>, type_url: &str) -> Touched {
         let request = &change.update.0;
-        if !request.endpoints_only() || type_url == type_url::ENDPOINT {
-            return Touched::Everything;
-        }
         // Routes never name endpoints. Clusters, listeners and name tables do, for services whose
         // endpoints are not asked for by name.
-        let shows_endpoints = type_url != type_url::ROUTE
-            && request
-                .endpoints
-                .iter()
-                .any(|key| shows_endpoints(change.to, key));
-        if shows_endpoints {
-            Touched::Everything
-        } else {
-            Touched::Nothing
+        let hides_endpoints = type_url == type_url::ROUTE
+            || (type_url != type_url::ENDPOINT
+                && !request
+                    .endpoints
+                    .iter()
+                    .any(|key| shows_endpoints(change.to, key)));
+        if request.endpoints_only() && hides_endpoints {
+            return Touched::Nothing;
+        }
+        match (type_url, change.from) {
+            (type_url::CLUSTER | type_url::ENDPOINT, Some(from)) => {
+                relevance::of_hosts(from, change.to, class)
+            }
+            _ => Touched::Everything,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Law 3: what comes from the cache is what would have been built, whoever filled the cache.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -124,6 +124,15 @@ macro_rules! kinds {
                 }
             }
 
+            /// Lists the kinds whose tables are not those of `earlier`, though they may hold the same.
+            pub fn kinds_that_differ<'a>(
+                &'a self,
+                earlier: &'a Self,
+            ) -> impl Iterator<Item = Kind> + 'a {
+                let differ = [$((Kind::$variant, !self.$table.ptr_eq(&earlier.$table))),*];
+                differ.into_iter().filter(|(_, differ)| *differ).map(|(kind, _)| kind)
+            }
+
             /// Lists every object, by kind, namespace, name.
             pub fn iter(&self) -> impl Iterator<Item = Object> + '_ {
                 std::iter::empty()$(.chain(self.$table.values().cloned().map(Object::$variant)))*

@@ -18,6 +18,7 @@ use crate::{
     policy::PolicyIndex,
     proxy_config::ProxyConfigIndex,
     scope::{Changes, Scopes, SidecarIndex},
+    step::Step,
     workload_entry::WorkloadEntryIndex,
 };
 
@@ -26,6 +27,10 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct PushContext {
     pub(crate) state: MeshState,
+    /// Tells this snapshot from all others.
+    pub(crate) id: Arc<()>,
+    /// How it came out of the one before; `None` when it was built from nothing.
+    pub(crate) step: Option<Arc<Step>>,
     pub(crate) services: Arc<ServiceIndex>,
     pub(crate) virtual_services: Arc<VirtualServiceIndex>,
     pub(crate) destination_rules: Arc<DestinationRuleIndex>,
@@ -62,6 +67,8 @@ impl PushContext {
             },
         );
         Self {
+            id: Arc::default(),
+            step: None,
             services: Arc::new(services),
             virtual_services: Arc::new(virtual_services),
             destination_rules: Arc::new(destination_rules),
@@ -98,6 +105,7 @@ impl PushContext {
         }
         let mut next = Self {
             state: state.clone(),
+            id: Arc::default(),
             ..self.clone()
         };
         let (before, after) = (&old.objects, &new.objects);
@@ -165,11 +173,13 @@ impl PushContext {
             destination_rules,
             sidecars,
         };
+        let step = Step::new(&changes);
         if !changes.is_empty() || !gateways_stay {
             let scopes = Arc::new(self.scopes.carry(&changes));
             next.scopes = scopes;
             next.classes = Arc::new(self.classes.succeed());
         }
+        next.step = Some(Arc::new(step));
         next
     }
 

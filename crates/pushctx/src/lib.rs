@@ -24,6 +24,7 @@ mod publish;
 mod scope;
 mod service;
 mod sorted;
+mod step;
 mod table;
 mod target;
 mod virtual_service;

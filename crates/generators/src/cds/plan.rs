@@ -65,6 +65,12 @@ impl<'a> Planner<'a> {
         all.filter(|service| service.resolution != Resolution::Alias)
     }
 
+    /// The one of [`Planner::services`] that has this host name.
+    pub(super) fn service(&self, host: &str) -> Option<&'a Arc<Service>> {
+        let service = self.class.scope.service(host)?;
+        (service.resolution != Resolution::Alias).then_some(service)
+    }
+
     /// Inputs for all ports and subsets of a service, default clusters first.
     pub(super) fn outbound(&self, service: &Arc<Service>) -> Vec<OutboundClusterInputs> {
         let rule = self.rule(service);
