@@ -1,6 +1,7 @@
 //! Project commands.
 #![expect(clippy::print_stderr, reason = "a command line tool")]
 
+mod bench;
 mod demo;
 mod descriptors;
 mod policies;
@@ -52,6 +53,17 @@ enum Command {
         #[command(subcommand)]
         action: Corpus,
     },
+    /// Measures large meshes and prints the times beside those of the Go istiod.
+    BenchReport {
+        /// Which meshes, by the start of their names; all unless given.
+        meshes: Vec<String>,
+    },
+    /// Counts what fixed scenarios build and allocate; fails when something grew.
+    BenchSmoke {
+        /// Rewrites the counters that are checked in.
+        #[arg(long)]
+        update: bool,
+    },
     /// Builds istiod with different throttle policies, and checks what is linked.
     Policies,
     /// Rebuilds the protobuf descriptors that crate envoy-json carries.
@@ -82,6 +94,8 @@ fn main() -> ExitCode {
         Command::Corpus {
             action: Corpus::Check,
         } => conformance("check", &[]),
+        Command::BenchReport { meshes } => bench::report(&meshes),
+        Command::BenchSmoke { update } => bench::smoke(update),
         Command::Policies => policies::check(),
         Command::Descriptors { check: true } => descriptors::check(),
         Command::Descriptors { check: false } => descriptors::build(),
