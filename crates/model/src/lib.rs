@@ -16,6 +16,7 @@ pub mod protocol;
 pub mod proxy;
 pub mod push;
 pub mod service;
+pub mod spiffe;
 pub mod state;
 pub mod validation;
 pub mod visibility;
@@ -32,5 +33,6 @@ pub use service::{
     Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceId, ServiceKey,
     ServiceTarget, TrafficDistribution,
 };
+pub use spiffe::SpiffeId;
 pub use state::{InstanceKey, MeshState, ServiceInstance};
 pub use visibility::ExportTo;
