@@ -14,6 +14,9 @@ mod prepare;
 mod route;
 mod run;
 
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeSet, hash::Hash as _, sync::Arc};
 
 use model::{

@@ -19,16 +19,16 @@ pub(crate) struct Run {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Outcomes {
     /// Those that took effect.
-    applied: Vec<Arc<Patch>>,
+    pub(super) applied: Vec<Arc<Patch>>,
     /// Those that did not, in whole or at one place, with the reason.
-    skipped: Vec<(Arc<Patch>, Skip)>,
+    pub(super) skipped: Vec<(Arc<Patch>, Skip)>,
     /// The resource changed beyond what patches did.
     tidied: bool,
 }
 
 /// Why a patch did nothing where it matched.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Skip {
+pub(super) enum Skip {
     /// It cannot be applied.
     Failed(String),
     /// There is nothing to apply it to.

@@ -94,13 +94,32 @@ impl GatewayRouteInputs {
 
     /// Hash of all inputs.
     pub(super) fn fingerprint(&self) -> u64 {
-        let servers: Vec<_> = self
-            .servers
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self {
+            name,
+            servers,
+            virtual_services,
+            services,
+            rules,
+            client,
+            collapse,
+        } = self;
+        let servers: Vec<_> = servers
             .iter()
-            .map(|s| (fingerprint::of_json(&s.server), &s.gateway, s.port))
+            .map(|of_port| {
+                let GatewayServer {
+                    server,
+                    gateway,
+                    annotations,
+                    port,
+                    route_name,
+                    sni_hosts,
+                } = &**of_port;
+                let server = fingerprint::of_json(server);
+                (server, gateway, annotations, port, route_name, sni_hosts)
+            })
             .collect();
-        let virtual_services: Vec<_> = self
-            .virtual_services
+        let virtual_services: Vec<_> = virtual_services
             .iter()
             .map(|(gateway, list)| {
                 let of = |vs: &Arc<ResolvedVirtualService>| {
@@ -110,15 +129,11 @@ impl GatewayRouteInputs {
                 (gateway, list.iter().map(of).collect::<Vec<_>>())
             })
             .collect();
-        let services: Vec<_> = self
-            .services
-            .iter()
-            .map(|(k, s)| (k, s.fingerprint))
-            .collect();
-        let rules: Vec<_> = self.rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
+        let services: Vec<_> = services.iter().map(|(k, s)| (k, s.fingerprint)).collect();
+        let rules: Vec<_> = rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
         fingerprint::of(&(
-            (&self.name, servers, virtual_services),
-            (services, rules, self.client.fingerprint(), self.collapse),
+            (name, servers, virtual_services),
+            (services, rules, client.fingerprint(), collapse),
         ))
     }
 

@@ -100,20 +100,24 @@ impl ClientView {
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self {
+            namespace,
+            domain,
+            labels,
+            addresses,
+            unknown,
+            attempt_count,
+            forwarded_host,
+            retries,
+            absolute_names,
+            plain_shadow_host,
+            session,
+        } = self;
         fingerprint::of(&(
-            (
-                &self.namespace,
-                &self.domain,
-                &self.labels,
-                &self.addresses,
-                &self.unknown,
-            ),
-            (
-                self.attempt_count,
-                self.forwarded_host,
-                fingerprint::of_json(&self.retries),
-            ),
-            (self.absolute_names, self.plain_shadow_host, &self.session),
+            (namespace, domain, labels, addresses, unknown),
+            (attempt_count, forwarded_host, fingerprint::of_json(retries)),
+            (absolute_names, plain_shadow_host, session),
         ))
     }
 }
@@ -214,14 +218,20 @@ impl RouteInputs {
 
     /// Hash of all inputs.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let services: Vec<_> = self
-            .services
-            .iter()
-            .map(|(h, s)| (h, s.fingerprint))
-            .collect();
-        let rules: Vec<_> = self.rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
-        let virtual_services: Vec<_> = self
-            .virtual_services
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self {
+            name,
+            kind,
+            port,
+            services,
+            virtual_services,
+            owners,
+            rules,
+            client,
+        } = self;
+        let services: Vec<_> = services.iter().map(|(h, s)| (h, s.fingerprint)).collect();
+        let rules: Vec<_> = rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
+        let virtual_services: Vec<_> = virtual_services
             .iter()
             .map(|vs| {
                 (
@@ -232,8 +242,8 @@ impl RouteInputs {
             })
             .collect();
         fingerprint::of(&(
-            (&self.name, &self.kind, self.port, services, rules),
-            (virtual_services, &self.owners, self.client.fingerprint()),
+            (name, kind, port, services, rules),
+            (virtual_services, owners, client.fingerprint()),
         ))
     }
 
