@@ -114,6 +114,8 @@ async fn serve(
     let state = intake.state();
     let mut translator = Translator::default();
     let first = Arc::new(PushContext::build(translator.layer(state.clone())));
+    let tracked = first.features().envoy_filter_stats;
+    first.patch_outcomes().track(tracked);
     let (publisher, snapshots) = Publisher::new(first.clone());
     let everything = PushRequest::everything(Reason::Global, started.into_std());
     server.publish(first, &Update(everything));
@@ -394,6 +396,8 @@ impl Pipeline {
         for (reason, count) in &request.reasons {
             self.metrics.triggered(reason.as_str(), *count);
         }
+        self.metrics.patches.collect(next.patch_outcomes());
+        self.metrics.patches.changed(request);
         self.server.publish(next, &Update(request.clone()));
         // From the first event until every connection knows (observability §3).
         self.metrics

@@ -91,6 +91,8 @@ async fn version() -> String {
 }
 
 async fn metrics(State(shown): State<Arc<Shown>>) -> impl IntoResponse {
+    let snapshot = shown.snapshots.snapshot();
+    shown.metrics.patches.collect(snapshot.patch_outcomes());
     match shown.metrics.text(uptime(&shown)) {
         Ok(text) => (StatusCode::OK, text),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),

@@ -11,6 +11,7 @@ mod http;
 pub mod load;
 mod metrics;
 pub mod node;
+mod patch_status;
 mod reload;
 pub mod settings;
 mod sources;
@@ -143,7 +144,13 @@ fn fail_softly(finding: &intake::Finding) {
 fn validate(args: &cli::ValidateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let mut loaded = load::load(&args.source, settings, now())?;
     loaded.advise();
-    validate::report(&loaded, args.output, &mut std::io::stdout().lock())
+    let effects = validate::judge(&mut loaded)?;
+    validate::report(
+        &loaded,
+        &effects,
+        args.output,
+        &mut std::io::stdout().lock(),
+    )
 }
 
 fn bootstrap(args: &cli::BootstrapArgs) -> anyhow::Result<bool> {

@@ -9,6 +9,8 @@ use prometheus::{
 use tonic::{Code, Status};
 use xds::{Delivered, Observer, Rejected, StreamInfo, type_url};
 
+use crate::patch_status::PatchStatus;
+
 /// Upper bounds of times, in seconds.
 const SECONDS: [f64; 8] = [0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
 /// Upper bounds of short times, in seconds.
@@ -39,6 +41,8 @@ pub(crate) struct Metrics {
     inbound: IntCounterVec,
     throttled_events: IntCounterVec,
     throttle_active: IntGaugeVec,
+    /// What became of EnvoyFilters.
+    pub(crate) patches: PatchStatus,
 }
 
 impl Metrics {
@@ -153,6 +157,7 @@ impl Metrics {
                 &["namespace"],
             )?,
             throttle_active,
+            patches: PatchStatus::register(&registry)?,
             inbound: counter("pilot_inbound_updates", "Changes that arrived.", &["type"])?,
             registry,
         })

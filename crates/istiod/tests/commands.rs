@@ -86,6 +86,85 @@ fn validate_accepts_what_is_right() {
 }
 
 #[test]
+fn validate_tells_what_patches_touch_and_why_not() {
+    let filter = |name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n"
+        )
+    };
+    let outbound = |apply_to: &str, rest: &str, patch: &str| {
+        format!(
+            "{{applyTo: {apply_to}, match: {{context: SIDECAR_OUTBOUND, {rest}}}, patch: {patch}}}"
+        )
+    };
+    let manager = "name: envoy.filters.network.http_connection_manager";
+    let tcp = "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+    let timeout = "{operation: MERGE, value: {connect_timeout: 1s}}";
+    let patches = [
+        outbound(
+            "CLUSTER",
+            "cluster: {service: web.shop.svc.cluster.local}",
+            timeout,
+        ),
+        outbound("CLUSTER", "cluster: {service: nobody.example.com}", timeout),
+        outbound(
+            "HTTP_FILTER",
+            &format!(
+                "listener: {{filterChain: {{filter: {{{manager}, subFilter: {{name: absent}}}}}}}}"
+            ),
+            "{operation: REMOVE}",
+        ),
+        outbound(
+            "NETWORK_FILTER",
+            &format!("listener: {{portNumber: 80, filterChain: {{filter: {{{manager}}}}}}}"),
+            &format!(
+                "{{operation: MERGE, value: {{typed_config: {{\"@type\": {tcp}, stat_prefix: s}}}}}}"
+            ),
+        ),
+    ];
+    let some = filter(
+        "some",
+        &format!("{{configPatches: [{}]}}", patches.join(", ")),
+    );
+    let added = "{operation: ADD, value: {name: a, type: STATIC, connect_timeout: 1s}}";
+    // Nothing in the folder is a gateway: one as the selector says is assumed.
+    let gateways = filter(
+        "gateways",
+        &format!(
+            "{{workloadSelector: {{labels: {{istio: ingress}}}}, configPatches: [{{applyTo: CLUSTER, match: {{context: GATEWAY}}, patch: {added}}}]}}"
+        ),
+    );
+    let none = filter(
+        "none",
+        &format!(
+            "{{targetRefs: [{{group: \"\", kind: Service, name: web}}], configPatches: [{{applyTo: CLUSTER, patch: {added}}}]}}"
+        ),
+    );
+    let pod = "---\n{apiVersion: v1, kind: Pod, metadata: {name: web-0, namespace: shop}, status: {phase: Running, podIP: 10.1.0.1}}\n";
+    let files = [("a.yaml", format!("{SERVICE}{pod}{some}{gateways}{none}"))];
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let output = istiod(folder(&files).path(), &["validate", "--config", "."]);
+    let report = text(&output.stdout);
+    let lines = [
+        "some: spec.configPatches[1]: touches no resource: matches nothing that is built for 1 classes of proxies",
+        "some: spec.configPatches[2]: touches no resource: REMOVE: no filter is called \"absent\"",
+        "some: spec.configPatches[3]: skipped where it does not fit: \"envoy.filters.network.http_connection_manager\": cannot merge a",
+        "none: spec.configPatches[0]: touches no resource: the filter attaches to no proxy",
+        "EnvoyFilter shop/gateways: touches 1 resources in 1 of 1 classes of proxies",
+        "EnvoyFilter shop/none: touches 0 resources in 0 of 0 classes of proxies",
+        "EnvoyFilter shop/some: touches 1 resources in 1 of 1 classes of proxies",
+    ];
+    for line in lines {
+        assert!(report.contains(line), "{report} lacks {line}");
+    }
+    assert!(
+        !report.contains("spec.configPatches[0]: skipped"),
+        "{report}"
+    );
+    assert_eq!(output.status.code(), Some(0), "warnings are no errors");
+}
+
+#[test]
 fn validate_names_file_line_field_and_reason() {
     let rule = "
 apiVersion: networking.istio.io/v1

@@ -179,6 +179,8 @@ features! {
     "PILOT_DRAINING_LABEL" draining_label: String = "istio.io/draining".to_owned();
     /// Hosts that the cache of the dynamic DNS mode holds.
     "PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS" dynamic_dns_max_hosts: u32 = 1024;
+    /// The metric on EnvoyFilters tells of applied patches too, not only of those that fail.
+    "PILOT_ENVOY_FILTER_STATS" envoy_filter_stats: bool = false;
     /// Built resources that are kept, for each type.
     "PILOT_XDS_CACHE_SIZE" xds_cache_size: u32 = 60_000;
     /// Restriction of TLS parameters: `fips-140-2`, `fips-140-3` or `pqc`.
