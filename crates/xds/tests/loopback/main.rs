@@ -10,6 +10,7 @@ mod delta;
 mod fake;
 mod quarantine;
 mod shelf;
+mod snapshots;
 mod soak;
 mod sotw;
 mod transport;
