@@ -104,7 +104,8 @@ impl Workload<'_> {
             let namespace = &*meta.namespace;
             match (target.group.as_str(), target.kind.as_str()) {
                 ("gateway.networking.k8s.io", "Gateway") => {
-                    namespace == self.namespace && target.name == *gateway
+                    let in_own = target.namespace.is_empty() || target.namespace == *namespace;
+                    in_own && namespace == self.namespace && target.name == *gateway
                 }
                 ("gateway.networking.k8s.io", "GatewayClass") => {
                     self.is_waypoint
