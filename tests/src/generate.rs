@@ -3,6 +3,7 @@
 mod earlier;
 mod laws;
 mod random;
+mod threads;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +21,8 @@ use serde_json::Value;
 
 use crate::conformance::{Outcome, case::CaseInput, expected::ObjectId};
 
+pub use threads::{Versions, on_threads};
+
 /// When the objects of the recording were created that state no time: 2024-01-01.
 const RECORDED: Timestamp = Timestamp(1_704_067_200);
 
@@ -30,7 +33,7 @@ const RECORDED: Timestamp = Timestamp(1_704_067_200);
 /// objects arrive (laws 1 and 2).
 pub fn generate(input: &CaseInput) -> Result<Outcome> {
     let loaded = Loaded::of(input)?;
-    let proxies = received(&loaded, input)?;
+    let proxies = received_of(&loaded, input)?;
     laws::check(&loaded, &proxies)?;
     let lists = |received: &Received| received.to_json(&BTreeSet::from(ResourceType::ALL));
     Ok(Outcome {
@@ -43,7 +46,7 @@ pub fn generate(input: &CaseInput) -> Result<Outcome> {
 }
 
 /// What each proxy of a case receives.
-fn received<'a>(
+fn received_of<'a>(
     loaded: &Loaded,
     input: &'a CaseInput,
 ) -> Result<BTreeMap<&'a str, (Proxy, Received)>> {

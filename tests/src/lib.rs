@@ -11,4 +11,4 @@ pub mod load;
 pub mod process;
 pub mod traffic;
 
-pub use generate::generate;
+pub use generate::{Versions, generate, on_threads};
