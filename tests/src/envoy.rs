@@ -236,6 +236,38 @@ impl Envoy {
         held(self.admin).await
     }
 
+    /// What it holds, by kind and name, as it would print it: without versions and times.
+    ///
+    /// # Errors
+    /// When its admin port gives no good answer.
+    pub async fn dump(&self) -> Result<BTreeMap<(String, String), Value>> {
+        let configs = dump(self.admin).await?;
+        let mut resources = BTreeMap::new();
+        for (list, state, resource) in [
+            ("dynamic_active_clusters", "", "cluster"),
+            ("dynamic_warming_clusters", "", "cluster"),
+            ("dynamic_listeners", "active_state", "listener"),
+            ("dynamic_listeners", "warming_state", "listener"),
+            ("dynamic_route_configs", "", "route_config"),
+            ("dynamic_endpoint_configs", "", "endpoint_config"),
+        ] {
+            for entry in configs.iter().flat_map(|part| self::list(&part[list])) {
+                let entry = if state.is_empty() {
+                    entry
+                } else {
+                    &entry[state]
+                };
+                let resource = &entry[resource];
+                let name = [&resource["name"], &resource["cluster_name"]];
+                let Some(name) = name.into_iter().find_map(Value::as_str) else {
+                    continue;
+                };
+                resources.insert((list.to_owned(), name.to_owned()), resource.clone());
+            }
+        }
+        Ok(resources)
+    }
+
     /// Counters and gauges whose name matches a regular expression.
     ///
     /// # Errors
@@ -278,13 +310,21 @@ impl Envoy {
     }
 }
 
-async fn held(admin: SocketAddr) -> Result<Held> {
+/// The parts of its configuration dump.
+async fn dump(admin: SocketAddr) -> Result<Vec<Value>> {
     let dump = http::get(admin, "envoy", "/config_dump?include_eds", &[])
         .await?
         .ok()?;
-    let dump: Value = serde_json::from_str(&dump).context("read the config dump")?;
+    let mut dump: Value = serde_json::from_str(&dump).context("read the config dump")?;
+    match dump["configs"].take() {
+        Value::Array(parts) => Ok(parts),
+        _ => bail!("a config dump without configs"),
+    }
+}
+
+async fn held(admin: SocketAddr) -> Result<Held> {
     let mut held = Held::default();
-    for part in list(&dump["configs"]) {
+    for part in &dump(admin).await? {
         for entry in list(&part["dynamic_active_clusters"]) {
             held.clusters.extend(name(&entry["cluster"]["name"]));
             held.note_error("cluster", entry);

@@ -160,7 +160,7 @@ async fn serve(
     let stopped = |token: &CancellationToken| token.clone().cancelled_owned();
     let mut tasks = JoinSet::new();
     let addresses = [args.http, args.monitoring, args.grpc];
-    let [http, monitoring, grpc] = bind_all(addresses).await?;
+    let [http, monitoring, grpc] = bind_all(addresses)?;
     tracing::info!(
         xds = %grpc.local_addr()?,
         ready = %http.local_addr()?,
@@ -269,10 +269,10 @@ fn report(loaded: &Loaded, args: &DiscoveryArgs) {
     );
 }
 
-async fn bind_all<const N: usize>(addresses: [SocketAddr; N]) -> anyhow::Result<[TcpListener; N]> {
+fn bind_all<const N: usize>(addresses: [SocketAddr; N]) -> anyhow::Result<[TcpListener; N]> {
     let mut listeners = Vec::with_capacity(N);
     for address in addresses {
-        listeners.push(http::bind(address).await?);
+        listeners.push(http::bind(address)?);
     }
     listeners
         .try_into()

@@ -7,7 +7,11 @@ use axum::{Json, Router, extract::State, http::StatusCode, response::IntoRespons
 use generators::Mesh;
 use pushctx::Reader;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::watch, time::Instant};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::watch,
+    time::Instant,
+};
 use xds::Server;
 
 use crate::{discovery::Gate, metrics::Metrics, throttling::throttlez};
@@ -53,14 +57,26 @@ fn debug() -> Router<Arc<Shown>> {
         .route("/debug/throttlez", get(throttle))
 }
 
+/// Connections that may wait to be accepted: after a restart all proxies come at once. What is over
+/// it is dropped silently, and waits a second and more. Linux takes 4096 unless told otherwise.
+const BACKLOG: u32 = 4096;
+
 /// Binds an address.
 ///
 /// # Errors
 /// When it is taken or not ours.
-pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("listen on {address}"))
+pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listen = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().with_context(|| format!("listen on {address}"))
 }
 
 /// Serves until `shutdown` completes.

@@ -1,12 +1,13 @@
 //! The wire form of responses.
 //!
-//! Resources are encoded once, when they are built. Here their bytes go straight into the buffer of
-//! the transport: no `Any` is boxed, no message is built to be serialised again.
+//! Resources are encoded once, when they are built. Here their bytes go to the transport as they are:
+//! no `Any` is boxed, no message is built to be serialised again. A response is written piece by
+//! piece, as the client takes it, and large resources are not even copied.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use tonic::Status;
@@ -22,6 +23,16 @@ use crate::{Diff, Resource};
 const BUFFER: usize = 1024;
 /// From which size on encoded messages are handed to the transport without waiting for more.
 const YIELD: usize = 32 * 1024;
+
+/// How much of a response is written in advance, in bytes: what it costs while it is being sent.
+const CHUNK: usize = 16 * 1024;
+/// From which size on, in bytes, the body of a resource goes to the transport without being copied.
+/// Below, copying costs less than a frame of its own.
+const SHARED: usize = 4 * 1024;
+/// What the head of a resource takes beyond its name, in bytes, roughly.
+const ABOUT_HEAD: usize = 192;
+/// The head of a gRPC message: whether it is compressed, and its length.
+const MESSAGE_HEAD: usize = 5;
 
 // Field numbers of `google.protobuf.Any`.
 const ANY_TYPE_URL: u32 = 1;
@@ -144,9 +155,44 @@ fn any_len(type_url: &str, resource: &Resource) -> usize {
     field_len(ANY_TYPE_URL, type_url.len()) + field_len(ANY_VALUE, resource.body().len())
 }
 
-fn put_any(type_url: &str, resource: &Resource, to: &mut impl BufMut) {
+/// Writes an `Any` up to the bytes of the body, which come last.
+fn put_any_head(type_url: &str, resource: &Resource, to: &mut impl BufMut) {
     put(ANY_TYPE_URL, type_url.as_bytes(), to);
-    put(ANY_VALUE, resource.body(), to);
+    if !resource.body().is_empty() {
+        put_head(ANY_VALUE, resource.body().len(), to);
+    }
+}
+
+/// Writes one resource of a response up to the bytes of the body, which come last.
+fn put_resource_head(protocol: Protocol, type_url: &str, r: &Resource, to: &mut impl BufMut) {
+    match protocol {
+        Protocol::Sotw => {
+            put_head(RESPONSE_RESOURCES, any_len(type_url, r), to);
+        }
+        Protocol::Delta => {
+            put_head(RESPONSE_RESOURCES, resource_len(type_url, r), to);
+            put(RESOURCE_VERSION, r.version().text().as_bytes(), to);
+            put(RESOURCE_NAME, r.name().as_bytes(), to);
+            for alias in r.aliases().iter() {
+                put_head(RESOURCE_ALIASES, alias.len(), to);
+                to.put_slice(alias.as_bytes());
+            }
+            put_head(RESOURCE_RESOURCE, any_len(type_url, r), to);
+        }
+    }
+    put_any_head(type_url, r, to);
+}
+
+/// Writes what follows the resources.
+fn put_tail(protocol: Protocol, response: &Response, to: &mut impl BufMut) {
+    put(RESPONSE_TYPE_URL, response.type_url.as_bytes(), to);
+    put(RESPONSE_NONCE, response.nonce.0.as_bytes(), to);
+    if protocol == Protocol::Delta {
+        for name in contents(response).1 {
+            put_head(RESPONSE_REMOVED, name.len(), to);
+            to.put_slice(name.as_bytes());
+        }
+    }
 }
 
 fn resource_len(type_url: &str, resource: &Resource) -> usize {
@@ -196,35 +242,96 @@ pub(crate) fn encoded_len(protocol: Protocol, response: &Response) -> usize {
 }
 
 pub(crate) fn encode(protocol: Protocol, response: &Response, to: &mut impl BufMut) {
-    let (resources, removed) = contents(response);
-    let type_url = &*response.type_url;
     put(RESPONSE_VERSION, response.root.as_bytes(), to);
-    for resource in resources {
-        match protocol {
-            Protocol::Sotw => {
-                put_head(RESPONSE_RESOURCES, any_len(type_url, resource), to);
-                put_any(type_url, resource, to);
-            }
-            Protocol::Delta => {
-                put_head(RESPONSE_RESOURCES, resource_len(type_url, resource), to);
-                put(RESOURCE_VERSION, resource.version().text().as_bytes(), to);
-                put_head(RESOURCE_RESOURCE, any_len(type_url, resource), to);
-                put_any(type_url, resource, to);
-                put(RESOURCE_NAME, resource.name().as_bytes(), to);
-                for alias in resource.aliases().iter() {
-                    put_head(RESOURCE_ALIASES, alias.len(), to);
-                    to.put_slice(alias.as_bytes());
-                }
-            }
+    for resource in contents(response).0 {
+        put_resource_head(protocol, &response.type_url, resource, to);
+        to.put_slice(resource.body());
+    }
+    put_tail(protocol, response, to);
+}
+
+/// Writes one response as a gRPC message, piece by piece.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    protocol: Protocol,
+    response: Response,
+    /// What is left to write, in bytes.
+    left: usize,
+    /// The next part: the head, each of the resources, the tail.
+    next: usize,
+    /// A body that goes as it is.
+    shared: Option<Bytes>,
+}
+
+impl Writer {
+    /// Starts with the head of the message.
+    pub(crate) fn new(protocol: Protocol, response: Response) -> Self {
+        Self {
+            protocol,
+            left: MESSAGE_HEAD + encoded_len(protocol, &response),
+            response,
+            next: 0,
+            shared: None,
         }
     }
-    put(RESPONSE_TYPE_URL, type_url.as_bytes(), to);
-    put(RESPONSE_NONCE, response.nonce.0.as_bytes(), to);
-    if protocol == Protocol::Delta {
-        for name in removed {
-            put_head(RESPONSE_REMOVED, name.len(), to);
-            to.put_slice(name.as_bytes());
+
+    /// Returns how many bytes the next chunk will have at most, roughly.
+    fn room(&self) -> usize {
+        let next = self.response.cargo.resource(self.next.saturating_sub(1));
+        match next {
+            // Its head alone.
+            Some(resource) if resource.body().len() >= SHARED => {
+                resource.name().len() + 2 * ABOUT_HEAD
+            }
+            _ => CHUNK,
         }
+    }
+
+    /// Returns the next bytes, `None` after the last.
+    ///
+    /// # Errors
+    /// When the message is larger than gRPC can say.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<Bytes>, Status> {
+        if let Some(body) = self.shared.take() {
+            self.left = self.left.saturating_sub(body.len());
+            return Ok(Some(body));
+        }
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let mut chunk = BytesMut::with_capacity(self.left.min(self.room()));
+        if self.next == 0 {
+            let len = u32::try_from(self.left - MESSAGE_HEAD);
+            chunk.put_u8(0);
+            chunk.put_u32(len.map_err(|_| Status::internal("the response exceeds 4 GiB"))?);
+            put(RESPONSE_VERSION, self.response.root.as_bytes(), &mut chunk);
+            self.next = 1;
+        }
+        while let Some(resource) = self.response.cargo.resource(self.next - 1) {
+            let body = resource.body();
+            let copied = if body.len() < SHARED { body.len() } else { 0 };
+            let about = copied + resource.name().len() + ABOUT_HEAD;
+            if !chunk.is_empty() && chunk.len() + about > CHUNK {
+                break;
+            }
+            let type_url = &self.response.type_url;
+            put_resource_head(self.protocol, type_url, resource, &mut chunk);
+            self.next += 1;
+            if body.len() < SHARED {
+                chunk.put_slice(body);
+            } else {
+                self.shared = Some(body.clone());
+                break;
+            }
+        }
+        let written =
+            self.shared.is_none() && self.response.cargo.resource(self.next - 1).is_none();
+        if written && (chunk.is_empty() || chunk.len() < CHUNK) {
+            put_tail(self.protocol, &self.response, &mut chunk);
+        }
+        self.left = self.left.saturating_sub(chunk.len());
+        debug_assert!(!chunk.is_empty(), "announced more than there is");
+        Ok(Some(chunk.freeze()))
     }
 }
 
@@ -238,11 +345,14 @@ mod tests {
     use crate::nonce::Nonce;
 
     fn resources() -> Vec<Resource> {
-        vec![
+        let many = (0..50).map(|n| Resource::new(format!("m{n}"), vec![n; 100 * usize::from(n)]));
+        let few = vec![
+            Resource::new("large", vec![9; 3 * CHUNK]),
             Resource::new("a", vec![7; 300]).with_aliases(vec!["x".into(), "".into()]),
             Resource::new("b", Vec::new()),
             Resource::new("", vec![1]),
-        ]
+        ];
+        many.chain(few).collect()
     }
 
     fn response(cargo: Cargo) -> Response {
@@ -278,6 +388,17 @@ mod tests {
             "announced length"
         );
         assert_eq!(&M::decode(&*bytes).unwrap(), expected);
+        let mut written = Vec::new();
+        let mut writer = Writer::new(protocol, response);
+        while let Some(chunk) = writer.next_chunk().unwrap() {
+            assert!(chunk.len() <= 2 * CHUNK || chunk.len() >= SHARED);
+            written.extend_from_slice(&chunk);
+        }
+        let (head, message) = written.split_at(MESSAGE_HEAD);
+        assert_eq!(head[0], 0, "not compressed");
+        let len = u32::from_be_bytes(head[1..].try_into().unwrap());
+        assert_eq!(len as usize, message.len(), "length in the head");
+        assert_eq!(message, bytes, "piece by piece the same");
     }
 
     #[test]

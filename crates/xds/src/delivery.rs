@@ -115,6 +115,19 @@ pub(crate) enum Cargo {
     Part(Arc<Diff>),
 }
 
+impl Cargo {
+    /// Returns one of the resources to send, by its index.
+    pub(crate) fn resource(&self, index: usize) -> Option<&Arc<Resource>> {
+        match self {
+            Self::Whole(set) => set.nth(index),
+            Self::Part(diff) => {
+                let changed = index.checked_sub(diff.added.len());
+                changed.map_or_else(|| diff.added.get(index), |index| diff.changed.get(index))
+            }
+        }
+    }
+}
+
 /// What to say next, and what it carries that is new to the client.
 #[derive(Debug)]
 pub(crate) struct Composed {

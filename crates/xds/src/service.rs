@@ -1,5 +1,7 @@
 //! The gRPC service.
 
+mod body;
+
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +24,9 @@ use crate::admission::Turn;
 use crate::codec::AdsCodec;
 use crate::server::Hub;
 use crate::stream::{self, Request as DiscoveryMessage, not_ready};
+use crate::sync::Mutex;
 use crate::{Peer, Transport, World, ads};
+use body::Messages;
 
 /// Responses that wait for the transport to take them, for each stream. One: the next is composed
 /// when the client has taken the one before.
@@ -59,14 +63,27 @@ impl<W: World> AdsService<W> {
     }
 
     async fn call<R: DiscoveryMessage>(self, request: http::Request<Body>) -> http::Response<Body> {
-        let compress = self.hub.settings.compress;
         let mut grpc = Grpc::new(AdsCodec::<R>::new(R::PROTOCOL))
             .max_decoding_message_size(self.receive_bytes)
             .accept_compressed(CompressionEncoding::Gzip);
-        if compress {
+        let streams = Streams { hub: self.hub };
+        if streams.hub.settings.compress {
+            // Compressed messages are made whole, by tonic.
             grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+            return grpc.streaming(streams, request).await;
         }
-        grpc.streaming(Streams { hub: self.hub }, request).await
+        let outgoing = Arc::default();
+        let starting = Starting {
+            streams,
+            outgoing: Arc::clone(&outgoing),
+        };
+        let response = grpc.streaming(starting, request).await;
+        let outgoing: Option<Outgoing> = outgoing.lock().take();
+        match outgoing {
+            Some(outgoing) => response.map(|_| Body::new(Messages::new(R::PROTOCOL, outgoing))),
+            // It was refused.
+            None => response,
+        }
     }
 }
 
@@ -118,6 +135,30 @@ impl<W: World> Service<http::Request<Body>> for AdsService<W> {
 /// Starts streams.
 struct Streams<W: World> {
     hub: Arc<Hub<W>>,
+}
+
+/// Starts streams whose responses tonic does not write: to it they have none.
+struct Starting<W: World> {
+    streams: Streams<W>,
+    outgoing: Arc<Mutex<Option<Outgoing>>>,
+}
+
+impl<W: World, R: DiscoveryMessage> StreamingService<R> for Starting<W> {
+    type Response = ads::Response;
+    type ResponseStream = futures::stream::Empty<Result<ads::Response, Status>>;
+    type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
+
+    fn call(&mut self, request: Request<Streaming<R>>) -> Self::Future {
+        let started = self.streams.call(request);
+        let outgoing = Arc::clone(&self.outgoing);
+        Box::pin(async move {
+            let response = started.await?;
+            Ok(response.map(|responses| {
+                *outgoing.lock() = Some(responses);
+                futures::stream::empty()
+            }))
+        })
+    }
 }
 
 impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W> {

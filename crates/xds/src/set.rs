@@ -44,6 +44,11 @@ impl ResourceSet {
             .or_else(|| self.resources.iter().filter(|_| self.aliased).find(aliased))
     }
 
+    /// Returns a resource by its place in the order of names.
+    pub(crate) fn nth(&self, index: usize) -> Option<&Arc<Resource>> {
+        self.resources.get(index)
+    }
+
     /// Iterates in order of names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Resource>> {
         self.resources.iter()

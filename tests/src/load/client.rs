@@ -82,7 +82,7 @@ impl Client {
             node,
             delta,
             manners,
-            has: Default::default(),
+            has: Arc::default(),
             wanted: Default::default(),
             refers: HashMap::new(),
             nonces: Default::default(),

@@ -19,7 +19,7 @@ use super::report::{Sent, Times};
 /// How long a client waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(50);
 /// How long a change may take to reach everybody.
-const REACH: Duration = Duration::from_secs(60);
+const REACH: Duration = Duration::from_mins(1);
 /// A change that has reached somebody, but nobody else for so long, reaches nobody else.
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// How often conditions are looked at.

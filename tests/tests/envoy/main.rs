@@ -8,6 +8,8 @@
     reason = "measurements, for those who ask to see them"
 )]
 
+mod edits;
+
 use std::{
     collections::BTreeSet,
     fs,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 
 use super::{Ads, Limits};
-use crate::codec::{encode, encoded_len};
+use crate::codec::{Writer, encode, encoded_len};
 use crate::observer::Protocol;
 use crate::{Resource, ResourceSet, TypeFacts, type_url};
 
@@ -97,6 +97,42 @@ fn a_delta_push_costs_the_same_however_large_the_resources_are() {
 fn a_sotw_push_costs_the_same_although_it_states_everything() {
     check(Protocol::Sotw, 100, 1, 1000);
     check(Protocol::Sotw, 20_000, 1, 1000);
+}
+
+/// Returns how many bytes are allocated to write a push of `changed` clusters of `bytes` bytes.
+fn write(protocol: Protocol, bytes: usize, changed: usize) -> u64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "any instant will do as the origin"
+    )]
+    let now = Instant::now();
+    let mut ads = connect(protocol, &clusters(bytes, 0), now);
+    ads.set_target(type_url::CLUSTER, clusters(bytes, changed));
+    let response = ads.respond(&"root".into(), now).remove(0);
+    let mut sent = 0;
+    let cost = allocation_counter::measure(|| {
+        let mut writer = Writer::new(protocol, response);
+        while let Some(chunk) = writer.next_chunk().unwrap() {
+            sent += chunk.len();
+        }
+    });
+    assert!(sent > bytes * changed);
+    cost.bytes_total
+}
+
+#[test]
+fn writing_costs_the_resources_that_changed_not_their_bytes() {
+    for changed in [1, 100, 1000] {
+        let (large, larger) = (
+            write(Protocol::Delta, 5_000, changed),
+            write(Protocol::Delta, 50_000, changed),
+        );
+        assert!(
+            large < 20_000 * changed as u64,
+            "{large} bytes for {changed}"
+        );
+        assert!(larger <= large + 1_000, "{larger} bytes, not {large}");
+    }
 }
 
 #[test]
