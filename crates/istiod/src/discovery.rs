@@ -1,6 +1,6 @@
 //! `istiod discovery`: sources to snapshots to proxies.
 
-use std::{io::IsTerminal as _, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, io::IsTerminal as _, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use debounce::{Batch, Lane};
@@ -179,6 +179,8 @@ async fn serve(
     ));
 
     let (changes, inbox) = mpsc::channel(SOURCE_QUEUE);
+    let (names, named) = watch::channel(intake.names_to_resolve());
+    sources::resolve(named, changes.clone(), &mut tasks, &stop);
     sources::watch(source, &report, changes, &mut tasks, &stop)?;
     tracing::info!(paths = ?args.source.config, "watching");
     let pipeline = Pipeline {
@@ -190,7 +192,7 @@ async fn serve(
         metrics,
     };
     let feeding = pipeline.clone();
-    tasks.spawn(async move { feed(intake, inbox, gate, feeding).await });
+    tasks.spawn(async move { feed(intake, inbox, names, gate, feeding).await });
     tasks.spawn(async move {
         throttling.run().await;
         Ok(())
@@ -298,6 +300,7 @@ async fn signal() {
 async fn feed(
     mut intake: Intake,
     mut inbox: mpsc::Receiver<Vec<Change>>,
+    names: watch::Sender<BTreeSet<Arc<str>>>,
     gate: Gate,
     pipeline: Pipeline,
 ) -> anyhow::Result<()> {
@@ -313,6 +316,12 @@ async fn feed(
                 .arrived("eds", request.endpoints.len() as u64);
         }
         *pipeline.latest.lock() = intake.state();
+        let in_use = intake.names_to_resolve();
+        names.send_if_modified(|known| {
+            let modified = *known != in_use;
+            *known = in_use;
+            modified
+        });
         if !request.is_empty() && gate.send(Event(request)).await.is_err() {
             break;
         }

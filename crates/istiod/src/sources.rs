@@ -1,16 +1,35 @@
 //! Sources of changes while the process runs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::bail;
 use intake::{Batch, Change, FileSource, Finding, Report, Severity};
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::load;
 
 /// Looks at the disk that may wait to be passed on. Each holds everything that changed before it.
 const LOOKS: usize = 1;
+
+/// Starts to look up the host names of network gateways that `names` says are in use.
+pub(crate) fn resolve(
+    names: watch::Receiver<BTreeSet<Arc<str>>>,
+    changes: mpsc::Sender<Vec<Change>>,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) {
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = intake::resolve::resolve(names, changes) => bail!("nobody takes the addresses of gateways any more"),
+            () = stop.cancelled() => Ok(()),
+        }
+    });
+}
 
 /// Starts to watch files, from where `report` says that they were loaded.
 ///
