@@ -11,6 +11,7 @@ use model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::{
+    keys::{KeySets, KeySource, KeySources},
     registry::{Derivations, Registry, Update},
     store::{self, Store},
 };
@@ -46,6 +47,13 @@ pub enum Change {
         /// Its addresses, sorted.
         addresses: Vec<Arc<str>>,
     },
+    /// The keys of a token issuer.
+    Keys {
+        /// Where they come from.
+        source: KeySource,
+        /// A JSON Web Key Set; `None` when the last one is too old to be trusted.
+        keys: Option<Arc<str>>,
+    },
 }
 
 /// Tables of objects and everything derived from them. Plain state: it does no I/O and reads no clock.
@@ -54,6 +62,7 @@ pub struct Intake {
     state: MeshState,
     store: Store,
     registry: Registry,
+    keys: KeySets,
     /// Nothing was applied yet.
     is_pristine: bool,
 }
@@ -73,6 +82,7 @@ impl Intake {
         let mut registry = Registry::new(&state);
         registry.apply(&mut state, &[], true, true, &mut PushRequest::default());
         Self {
+            keys: KeySets::new(&state.features.remote_jwks),
             state,
             store,
             registry,
@@ -100,10 +110,20 @@ impl Intake {
         for change in changes {
             match change {
                 Change::Apply(object) => {
+                    let object = self.keys.fill(object);
                     let key = object.key();
                     updates.extend(self.store.apply(&mut self.state, key, Some(object)));
                 }
-                Change::Delete(key) => updates.extend(self.store.apply(&mut self.state, key, None)),
+                Change::Delete(key) => {
+                    self.keys.forget(&key);
+                    updates.extend(self.store.apply(&mut self.state, key, None));
+                }
+                Change::Keys { source, keys } => {
+                    for object in self.keys.set(source, keys) {
+                        let key = object.key();
+                        updates.extend(self.store.apply(&mut self.state, key, Some(object)));
+                    }
+                }
                 Change::Mesh(mesh) => {
                     if *self.state.mesh != *mesh {
                         self.state.mesh = Arc::from(mesh);
@@ -122,6 +142,7 @@ impl Intake {
                 }
             }
         }
+        self.keys.settle();
         if mesh_changed {
             request.merge(PushRequest::everything(Reason::Global, now));
         }
@@ -164,6 +185,11 @@ impl Intake {
         let gateways = self.state.gateways.unresolved.iter();
         let names = gateways.filter(|g| g.address.parse::<IpAddr>().is_err());
         names.map(|g| g.address.clone()).collect()
+    }
+
+    /// Where token issuers' keys come from that somebody has to fetch (see [`crate::keys::follow`]).
+    pub fn keys_to_fetch(&self) -> Arc<KeySources> {
+        self.keys.sources()
     }
 
     /// Number of addresses that slices list for pods that are not known.

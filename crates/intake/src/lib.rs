@@ -8,6 +8,7 @@
 mod decode;
 mod file;
 mod intake;
+pub mod keys;
 mod mesh;
 mod registry;
 mod report;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::IsTerminal as _, net::SocketAddr, sync::Arc
 use anyhow::Context as _;
 use debounce::{Batch, Lane};
 use generators::{Mesh, Update};
-use intake::{Change, Intake, Severity};
+use intake::{Change, Intake, Severity, keys::KeySources};
 use model::{Kind, MeshState, PushRequest, Reason, config::NamespacedName};
 use parking_lot::Mutex;
 use pushctx::{Publisher, PushContext, Reader};
@@ -180,7 +180,17 @@ async fn serve(
 
     let (changes, inbox) = mpsc::channel(SOURCE_QUEUE);
     let (names, named) = watch::channel(intake.names_to_resolve());
+    let (key_sources, keyed) = watch::channel(intake.keys_to_fetch());
     sources::resolve(named, changes.clone(), &mut tasks, &stop);
+    let sender = changes.clone();
+    sources::fetch_keys(
+        keyed,
+        &settings.keys,
+        metrics.clone(),
+        sender,
+        &mut tasks,
+        &stop,
+    )?;
     sources::watch(source, &report, changes, &mut tasks, &stop)?;
     tracing::info!(paths = ?args.source.config, "watching");
     let pipeline = Pipeline {
@@ -192,7 +202,8 @@ async fn serve(
         metrics,
     };
     let feeding = pipeline.clone();
-    tasks.spawn(async move { feed(intake, inbox, names, gate, feeding).await });
+    let lookups = Lookups { names, key_sources };
+    tasks.spawn(async move { feed(intake, inbox, lookups, gate, feeding).await });
     tasks.spawn(async move {
         throttling.run().await;
         Ok(())
@@ -296,11 +307,37 @@ async fn signal() {
     }
 }
 
+/// What others look up for the intake.
+#[derive(Debug)]
+struct Lookups {
+    /// Host names of network gateways.
+    names: watch::Sender<BTreeSet<Arc<str>>>,
+    /// Where keys of token issuers come from.
+    key_sources: watch::Sender<Arc<KeySources>>,
+}
+
+impl Lookups {
+    /// Says what is in use now.
+    fn update(&self, intake: &Intake) {
+        replace(&self.names, intake.names_to_resolve());
+        replace(&self.key_sources, intake.keys_to_fetch());
+    }
+}
+
+/// Replaces a value; nobody hears of an equal one.
+fn replace<T: PartialEq>(watched: &watch::Sender<T>, value: T) {
+    watched.send_if_modified(|known| {
+        let modified = *known != value;
+        *known = value;
+        modified
+    });
+}
+
 /// Applies changes as they arrive, and passes on what they mean.
 async fn feed(
     mut intake: Intake,
     mut inbox: mpsc::Receiver<Vec<Change>>,
-    names: watch::Sender<BTreeSet<Arc<str>>>,
+    lookups: Lookups,
     gate: Gate,
     pipeline: Pipeline,
 ) -> anyhow::Result<()> {
@@ -316,12 +353,7 @@ async fn feed(
                 .arrived("eds", request.endpoints.len() as u64);
         }
         *pipeline.latest.lock() = intake.state();
-        let in_use = intake.names_to_resolve();
-        names.send_if_modified(|known| {
-            let modified = *known != in_use;
-            *known = in_use;
-            modified
-        });
+        lookups.update(&intake);
         if !request.is_empty() && gate.send(Event(request)).await.is_err() {
             break;
         }

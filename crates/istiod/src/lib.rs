@@ -8,6 +8,7 @@ pub mod discovery;
 mod event;
 pub mod generate;
 mod http;
+mod keys;
 pub mod load;
 mod metrics;
 pub mod node;
@@ -48,8 +49,17 @@ pub fn main() -> ExitCode {
     run(<Cli as clap::Parser>::parse())
 }
 
+/// Chooses the cryptography of TLS for the whole process.
+fn install_crypto() {
+    // An earlier choice, of a program that links this one, stands.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+}
+
 /// Runs a command; its outcome is the exit status.
 pub fn run(cli: Cli) -> ExitCode {
+    install_crypto();
     let file = match cli.settings.as_deref().map(SettingsFile::read).transpose() {
         Ok(file) => file,
         Err(error) => {

@@ -34,6 +34,8 @@ pub(crate) struct Metrics {
     rejects: IntCounterVec,
     rejected: [(&'static str, GaugeVec); 4],
     expired_nonces: IntCounterVec,
+    keys_good: IntCounter,
+    keys_bad: IntCounter,
     internal_errors: IntCounter,
     virtual_services: IntGauge,
     services: IntGauge,
@@ -97,6 +99,12 @@ impl Metrics {
             "Streams that ended with an error nobody expects.",
         ))?;
         registry.register(Box::new(internal_errors.clone()))?;
+        let key_fetches = |outcome: &str| {
+            let name = format!("pilot_jwks_resolver_network_fetch_{outcome}_total");
+            let metric = IntCounter::new(name, "Fetches of the keys of token issuers.")?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
         let throttle_active = IntGaugeVec::new(
             Opts::new(
                 "pilot_namespace_throttle_active",
@@ -106,6 +114,8 @@ impl Metrics {
         )?;
         registry.register(Box::new(throttle_active.clone()))?;
         Ok(Self {
+            keys_good: key_fetches("success")?,
+            keys_bad: key_fetches("fail")?,
             streams: gauge("pilot_xds", "Connected proxies.")?,
             pushes: counter("pilot_xds_pushes", "Responses, by type.", &["type"])?,
             push_time: histograms(
@@ -184,6 +194,16 @@ impl Metrics {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.services.set(count(sizes.0));
         self.virtual_services.set(count(sizes.1));
+    }
+
+    /// Hears how a fetch of a token issuer's keys ended.
+    pub(crate) fn fetched_keys(&self, good: bool) {
+        let counter = if good {
+            &self.keys_good
+        } else {
+            &self.keys_bad
+        };
+        counter.inc();
     }
 
     /// Hears why changes were published.

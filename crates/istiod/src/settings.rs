@@ -5,6 +5,7 @@ mod file;
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use debounce::Window;
+use ipnet::IpNet;
 use model::{Features, features::FeatureError};
 
 pub use self::file::SettingsFile;
@@ -76,8 +77,52 @@ pub struct Settings {
     pub cluster: String,
     /// The namespace throttle; `PILOT_ENABLE_NAMESPACE_THROTTLE`, `PILOT_NAMESPACE_THROTTLE_…`.
     pub throttle: throttle::Settings<Arc<str>>,
+    /// Fetching the keys of token issuers.
+    pub keys: KeySettings,
     /// Flags that change what is generated.
     pub features: Features,
+}
+
+/// How keys of token issuers are fetched (security-policy §6).
+#[derive(Clone, PartialEq, Debug)]
+pub struct KeySettings {
+    /// Time between two fetches; `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL`, 20m.
+    pub refresh: Duration,
+    /// Certificates of issuers are not verified; `JWKS_RESOLVER_INSECURE_SKIP_VERIFY`, false.
+    pub insecure: bool,
+    /// Addresses that are not asked, beside link-local ones; `BLOCKED_CIDRS_IN_JWKS_URIS`, none.
+    pub blocked: Vec<IpNet>,
+}
+
+impl Default for KeySettings {
+    fn default() -> Self {
+        Self {
+            refresh: Duration::from_mins(20),
+            insecure: false,
+            blocked: Vec::new(),
+        }
+    }
+}
+
+impl KeySettings {
+    fn read<S: Source>(reader: &mut Reader<'_, S>) -> Self {
+        let default = Self::default();
+        Self {
+            refresh: reader.duration_in(
+                "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL",
+                default.refresh,
+                Duration::from_secs(1)..=Duration::MAX,
+                "a duration from 1s",
+            ),
+            insecure: reader.flag("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", default.insecure),
+            blocked: reader.parsed(
+                "BLOCKED_CIDRS_IN_JWKS_URIS",
+                default.blocked,
+                "a list of CIDR ranges with commas between",
+                |text| text.split(',').map(|net| net.trim().parse().ok()).collect(),
+            ),
+        }
+    }
 }
 
 impl Settings {
@@ -131,6 +176,7 @@ impl Settings {
         let compress = reader.flag("PILOT_XDS_COMPRESSION", false);
         let namespace = text("POD_NAMESPACE", "istio-system");
         let throttle = crate::throttling::read(&mut reader, &namespace);
+        let keys = KeySettings::read(&mut reader);
         let settings = Self {
             debounce_after,
             debounce_max,
@@ -148,6 +194,7 @@ impl Settings {
             namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
             throttle,
+            keys,
             features,
         };
         if settings.debounce_max < settings.debounce_after {

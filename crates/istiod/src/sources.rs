@@ -3,14 +3,17 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::bail;
-use intake::{Batch, Change, FileSource, Finding, Report, Severity};
+use intake::{
+    Batch, Change, FileSource, Finding, Report, Severity,
+    keys::{KeySource, KeySources},
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::load;
+use crate::{keys::Fetcher, load, metrics::Metrics, settings::KeySettings};
 
 /// Looks at the disk that may wait to be passed on. Each holds everything that changed before it.
 const LOOKS: usize = 1;
@@ -29,6 +32,37 @@ pub(crate) fn resolve(
             () = stop.cancelled() => Ok(()),
         }
     });
+}
+
+/// Starts to fetch the keys of token issuers that `sources` says are in use.
+///
+/// # Errors
+/// When there is no HTTP client.
+pub(crate) fn fetch_keys(
+    sources: watch::Receiver<Arc<KeySources>>,
+    settings: &KeySettings,
+    metrics: Metrics,
+    changes: mpsc::Sender<Vec<Change>>,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let fetcher = Fetcher::new(settings)?;
+    let fetch = move |source: KeySource| {
+        let (fetcher, metrics) = (fetcher.clone(), metrics.clone());
+        async move {
+            let fetched = fetcher.fetch(&source).await;
+            metrics.fetched_keys(fetched.is_ok());
+            fetched.map_err(|error| format!("{error:#}"))
+        }
+    };
+    let (refresh, stop) = (settings.refresh, stop.clone());
+    tasks.spawn(async move {
+        tokio::select! {
+            () = intake::keys::follow(sources, changes, refresh, fetch) => bail!("nobody takes the keys of issuers any more"),
+            () = stop.cancelled() => Ok(()),
+        }
+    });
+    Ok(())
 }
 
 /// Starts to watch files, from where `report` says that they were loaded.

@@ -43,7 +43,7 @@ fn check(source: &mut FileSource, expected: &[&str]) {
             Change::Delete(key) => format!("-{}", key.name),
             Change::Mesh(m) => format!("mesh {}", m.trust_domain),
             Change::Networks(n) => format!("networks {}", n.networks.len()),
-            Change::Resolved { name, .. } => format!("resolved {name}"),
+            other @ (Change::Resolved { .. } | Change::Keys { .. }) => format!("{other:?}"),
         })
         .collect();
     assert_eq!(changes, expected);
