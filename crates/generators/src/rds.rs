@@ -33,6 +33,8 @@ use name::RouteName;
 
 /// Route configurations that are kept. A class asks for one per HTTP port and sniffed service port.
 const CACHED_ROUTES: usize = 20_000;
+/// Virtual hosts that one thread encodes at a time.
+const HOSTS_OF_PART: usize = 256;
 /// Size limit of direct responses, in bytes.
 const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 
@@ -89,12 +91,11 @@ impl Rds {
         };
         let inputs = RouteInputs::gather(context, class, name, parsed);
         let built = self.cache.get_or_build(inputs.fingerprint(), || {
-            let sources: Vec<Source> = inputs
-                .provenance()
-                .iter()
-                .map(|key| key.to_string().into())
-                .collect();
-            let body = envoy_json::canonical(&build(&inputs));
+            let sources = || -> Vec<Source> {
+                let keys = inputs.provenance();
+                keys.iter().map(|key| key.to_string().into()).collect()
+            };
+            let (body, sources) = rayon::join(|| encode(build(&inputs)), sources);
             Arc::new(Resource::new(name, body).with_sources(sources))
         });
         let names = || RouteNames::of_sidecar(name);
@@ -166,11 +167,67 @@ fn build(inputs: &RouteInputs) -> RouteConfiguration {
     }
 }
 
+/// Encodes a configuration canonically, a large one by several threads.
+///
+/// Encoded messages that follow each other are one message, with their repeated fields joined: name,
+/// parts of the virtual hosts, and the fields behind them are encoded on their own.
+fn encode(mut routes: RouteConfiguration) -> Vec<u8> {
+    if routes.virtual_hosts.len() <= HOSTS_OF_PART {
+        return envoy_json::encode::canonical_vec(&routes);
+    }
+    let head = RouteConfiguration {
+        name: std::mem::take(&mut routes.name),
+        ..RouteConfiguration::default()
+    };
+    let hosts = std::mem::take(&mut routes.virtual_hosts);
+    let part = |virtual_hosts| {
+        envoy_json::encode::canonical_vec(&RouteConfiguration {
+            virtual_hosts,
+            ..RouteConfiguration::default()
+        })
+    };
+    let parts: Vec<Vec<u8>> = hosts
+        .into_par_iter()
+        .chunks(HOSTS_OF_PART)
+        .map(part)
+        .collect();
+    let mut body = envoy_json::encode::canonical_vec(&head);
+    body.reserve_exact(parts.iter().map(Vec::len).sum());
+    parts.iter().for_each(|part| body.extend_from_slice(part));
+    body.extend(envoy_json::encode::canonical_vec(&routes));
+    body
+}
+
 /// The answer to a name for which nothing can be built.
 fn empty(name: &str) -> RouteConfiguration {
     RouteConfiguration {
         name: name.to_owned(),
         validate_clusters: convert::bool_value(false),
         ..RouteConfiguration::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::route::v3::VirtualHost;
+
+    use super::*;
+
+    #[test]
+    fn parts_of_a_configuration_make_the_whole() {
+        let routes = |count: usize| RouteConfiguration {
+            name: "80".to_owned(),
+            virtual_hosts: (0..count)
+                .map(|n| VirtualHost {
+                    name: format!("host-{n}"),
+                    ..VirtualHost::default()
+                })
+                .collect(),
+            ..empty("80")
+        };
+        for count in [0, HOSTS_OF_PART, HOSTS_OF_PART + 1, 5 * HOSTS_OF_PART - 1] {
+            let whole = envoy_json::canonical(&routes(count));
+            assert_eq!(encode(routes(count)), whole, "{count} virtual hosts");
+        }
     }
 }

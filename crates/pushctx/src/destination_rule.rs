@@ -105,6 +105,11 @@ impl DestinationRuleIndex {
             .collect()
     }
 
+    /// Tells whether there is no rule at all.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Consolidates and indexes all rules of `state`.
     pub(crate) fn build(state: &MeshState) -> Self {
         let mut index = Self {

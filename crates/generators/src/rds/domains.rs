@@ -1,6 +1,6 @@
 //! Names under which a service is reached (routes §7.2, §7.3).
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 use model::{Resolution, Service, service::UNSPECIFIED_ADDRESS};
 
@@ -46,6 +46,18 @@ pub(super) fn bracketed(host: &str) -> String {
     match host.parse() {
         Ok(IpAddr::V6(_)) => format!("[{host}]"),
         _ => host.to_owned(),
+    }
+}
+
+/// The lower-case form, mostly the text itself.
+pub(super) fn lowercase(text: &str) -> Cow<'_, str> {
+    let is_lower = text
+        .bytes()
+        .all(|b| b.is_ascii() && !b.is_ascii_uppercase());
+    if is_lower {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(text.to_lowercase())
     }
 }
 

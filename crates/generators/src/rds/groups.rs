@@ -7,7 +7,7 @@ use std::{
 
 use envoy_types::pb::envoy::config::route::v3::Route;
 use model::{Service, host};
-use pushctx::{ConsolidatedRule, ResolvedVirtualService, RouteSemantics};
+use pushctx::{ResolvedVirtualService, RouteSemantics};
 
 use super::inputs::RouteInputs;
 use crate::route::{self, RouteContext};
@@ -20,8 +20,24 @@ pub(super) struct Group {
     pub hosts: Vec<String>,
     /// Services.
     pub services: Vec<Arc<Service>>,
-    /// The routes.
-    pub routes: Arc<Vec<Route>>,
+    /// The routes; `None` stands for the default route of its one service.
+    pub routes: Option<Arc<Vec<Route>>>,
+}
+
+impl Group {
+    /// The routes of a virtual host for a service, or for a host that no service has.
+    pub(super) fn routes(&self, service: Option<&Service>, inputs: &RouteInputs) -> Vec<Route> {
+        match (&self.routes, service) {
+            (Some(routes), _) => routes.to_vec(),
+            (None, Some(service)) => {
+                let rule = inputs.rules.get(&*service.hostname);
+                let retries = inputs.client.retries.as_ref();
+                let rule = rule.map(|rule| &**rule);
+                vec![route::default_route(service, self.port, rule, retries)]
+            }
+            (None, None) => Vec::new(),
+        }
+    }
 }
 
 /// Builds all groups: VirtualServices in import order, then the remaining services by host name.
@@ -55,7 +71,7 @@ pub(super) fn build(inputs: &RouteInputs) -> Vec<Group> {
         .values()
         .filter(|s| !taken.contains(&s.hostname))
     {
-        groups.extend(of_service(service, inputs));
+        groups.extend(of_service(service));
     }
     groups
 }
@@ -100,7 +116,7 @@ fn of_virtual_service(
             port,
             hosts: hosts.clone(),
             services,
-            routes: routes.clone(),
+            routes: Some(routes.clone()),
         })
         .collect()
 }
@@ -115,7 +131,7 @@ fn split_hosts(
     let me = (&vs.config.meta.namespace, &vs.config.meta.name);
     for name in &vs.config.spec.hosts {
         if !host::is_wildcard(name) {
-            match inputs.services.get(&name.to_lowercase()) {
+            match inputs.services.get(name.to_lowercase().as_str()) {
                 Some(service) => services.push(service.clone()),
                 None => hosts.push(name.clone()),
             }
@@ -131,7 +147,7 @@ fn split_hosts(
                 matched = true;
                 if inputs
                     .owners
-                    .get(hostname.as_str())
+                    .get(hostname)
                     .is_some_and(|(ns, n)| (ns, n) == me)
                 {
                     services.push(service.clone());
@@ -146,11 +162,10 @@ fn split_hosts(
 }
 
 /// Groups of a service that no VirtualService claims: one per HTTP or sniffed port (routes §6.2).
-fn of_service(service: &Arc<Service>, inputs: &RouteInputs) -> Vec<Group> {
+fn of_service(service: &Arc<Service>) -> Vec<Group> {
     if service.resolution == model::Resolution::Alias {
         return Vec::new();
     }
-    let rule: Option<&ConsolidatedRule> = inputs.rules.get(&*service.hostname).map(|r| &**r);
     service
         .ports
         .iter()
@@ -159,12 +174,7 @@ fn of_service(service: &Arc<Service>, inputs: &RouteInputs) -> Vec<Group> {
             port: port.port,
             hosts: Vec::new(),
             services: vec![service.clone()],
-            routes: Arc::new(vec![route::default_route(
-                service,
-                port.port,
-                rule,
-                inputs.client.retries.as_ref(),
-            )]),
+            routes: None,
         })
         .collect()
 }

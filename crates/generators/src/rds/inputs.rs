@@ -1,6 +1,7 @@
 //! Everything that a sidecar's route configuration is built from.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -10,7 +11,7 @@ use pushctx::{
     ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService, ServiceList,
 };
 
-use super::name::RouteName;
+use super::{domains, name::RouteName};
 use crate::{
     names,
     route::{self, SessionLabels},
@@ -132,7 +133,7 @@ pub(crate) struct RouteInputs {
     /// The listener's port; 0 when routes of all ports are asked for.
     pub port: u16,
     /// Services by lower-case host name, cut to the port where there is one.
-    pub services: BTreeMap<String, Arc<Service>>,
+    pub services: BTreeMap<Arc<str>, Arc<Service>>,
     /// VirtualServices that take part, in import order.
     pub virtual_services: Vec<Arc<ResolvedVirtualService>>,
     /// Which VirtualService owns a service host, for wildcards: host to (namespace, name).
@@ -181,21 +182,21 @@ impl RouteInputs {
                 Some((service.hostname.clone(), owner))
             })
             .collect();
-        let destinations = virtual_services
-            .iter()
-            .flat_map(|vs| &vs.config.spec.http)
-            .flat_map(|rule| &rule.route)
-            .filter_map(|route| route.destination.as_ref())
-            .map(|d| d.host.as_str());
-        let hosts = services.values().map(|s| &*s.hostname).chain(destinations);
-        let hosts: BTreeSet<&str> = hosts.collect();
-        let rules = hosts
-            .into_iter()
-            .filter_map(|host| {
-                let rule = class.scope.outbound_rule(host, &class.labels)?;
-                hashes(rule).then(|| (host.to_owned(), rule.clone()))
-            })
-            .collect();
+        let mut rules = BTreeMap::new();
+        if !context.destination_rules().is_empty() {
+            let destinations = virtual_services
+                .iter()
+                .flat_map(|vs| &vs.config.spec.http)
+                .flat_map(|rule| &rule.route)
+                .filter_map(|route| route.destination.as_ref())
+                .map(|d| d.host.as_str());
+            for host in services.values().map(|s| &*s.hostname).chain(destinations) {
+                let rule = class.scope.outbound_rule(host, &class.labels);
+                if let Some(rule) = rule.filter(|rule| hashes(rule)) {
+                    rules.insert(host.to_owned(), rule.clone());
+                }
+            }
+        }
         if !looks_at_labels(&virtual_services) {
             client.labels.clear();
         }
@@ -284,19 +285,23 @@ fn egress_listener<'a>(
 }
 
 /// The services of a listener by host name (routes §5.2). Of two with one name the later wins.
-fn lookup(services: &ServiceList, port: u16, view: &AddressView) -> BTreeMap<String, Arc<Service>> {
+fn lookup(
+    services: &ServiceList,
+    port: u16,
+    view: &AddressView,
+) -> BTreeMap<Arc<str>, Arc<Service>> {
     let mut result = BTreeMap::new();
     for service in services {
         if port == 0 {
-            result.insert(service.hostname.to_string(), service.clone());
+            result.insert(service.hostname.clone(), service.clone());
             continue;
         }
         let Some(found) = service.port(port).filter(|p| p.protocol != Protocol::Udp) else {
             continue;
         };
-        let hostname = service.hostname.to_lowercase();
+        let hostname = domains::lowercase(&service.hostname);
         let already_cut = service.ports.len() == 1
-            && *hostname == *service.hostname
+            && matches!(hostname, Cow::Borrowed(_))
             && service.auto_allocated_v4.is_empty()
             && service.auto_allocated_v6.is_empty();
         let cut = if already_cut {
@@ -304,21 +309,21 @@ fn lookup(services: &ServiceList, port: u16, view: &AddressView) -> BTreeMap<Str
         } else {
             let mut cut = Service::clone(service);
             cut.ports = vec![found.clone()];
-            cut.hostname = hostname.as_str().into();
+            cut.hostname = hostname.as_ref().into();
             cut.default_address = service.address_for(view);
             cut.auto_allocated_v4 = "".into();
             cut.auto_allocated_v6 = "".into();
             cut.seal()
         };
-        result.insert(hostname, cut);
+        result.insert(cut.hostname.clone(), cut);
     }
     result
 }
 
 /// Tells whether some host of a VirtualService means a service of the lookup (routes §5.4).
-fn concerns(vs: &ResolvedVirtualService, services: &BTreeMap<String, Arc<Service>>) -> bool {
+fn concerns(vs: &ResolvedVirtualService, services: &BTreeMap<Arc<str>, Arc<Service>>) -> bool {
     vs.config.spec.hosts.iter().any(|host| {
-        services.contains_key(&host.to_lowercase())
+        services.contains_key(host.to_lowercase().as_str())
             || services.keys().any(|name| {
                 (model::host::is_wildcard(host) || model::host::is_wildcard(name))
                     && model::host::matches(host, name)
