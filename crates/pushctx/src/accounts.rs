@@ -14,11 +14,11 @@ impl PushContext {
     pub fn service_accounts(&self, service: &Service) -> Arc<[Arc<str>]> {
         let key = service.key();
         let of_endpoints = self.endpoints(&key).map(|e| e.service_accounts.clone());
-        let declared = of_key(self.state(), &key).max_by(|a, b| a.by_creation(b));
-        let declares = declared.is_some_and(|s| !s.service_accounts.is_empty());
+        let declares = self.services().declares_accounts(&key);
         if !declares && self.mesh().trust_domain_aliases.is_empty() {
             return of_endpoints.unwrap_or_default();
         }
+        let declared = of_key(self.state(), &key).max_by(|a, b| a.by_creation(b));
         let mut accounts: BTreeSet<Arc<str>> = BTreeSet::new();
         let all = of_endpoints.iter().flat_map(|a| a.iter());
         for account in all.chain(declared.into_iter().flat_map(|s| &s.service_accounts)) {

@@ -6,7 +6,7 @@ mod extension;
 use std::sync::Arc;
 
 use model::{
-    Config, MeshState,
+    Config, MeshState, Meta,
     api::{
         AuthorizationPolicy, EnvoyFilter, Telemetry, TrafficExtension,
         security::AuthorizationAction,
@@ -152,18 +152,18 @@ impl PushContext {
             let order = |f: &Config<EnvoyFilter>| {
                 (f.spec.priority, *f.meta.namespace != *root, f.meta.created)
             };
-            order(a).cmp(&order(b)).then_with(|| {
-                let name =
-                    |f: &Config<EnvoyFilter>| format!("{}.{}", f.meta.name, f.meta.namespace);
-                if a.meta.name == b.meta.name {
-                    a.meta.namespace.cmp(&b.meta.namespace)
-                } else {
-                    name(a).cmp(&name(b))
-                }
-            })
+            order(a)
+                .cmp(&order(b))
+                .then_with(|| full_name(&a.meta).cmp(full_name(&b.meta)))
         });
         filters
     }
+}
+
+/// The bytes of `name.namespace`.
+fn full_name(meta: &Meta) -> impl Iterator<Item = u8> + '_ {
+    let (name, namespace) = (meta.name.bytes(), meta.namespace.bytes());
+    name.chain([b'.']).chain(namespace)
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub struct ServiceIndex {
     by_host: HashTable<Arc<str>, Few<Arc<Service>>>,
     /// Services whose endpoints depend on the client's node.
     node_sensitive: OrdSet<ServiceKey>,
+    /// Services that declare identities.
+    declaring: OrdSet<ServiceKey>,
     /// Hosts that several services have.
     shared_hosts: OrdSet<Arc<str>>,
     /// Services that their own namespace does not see.
@@ -135,6 +137,11 @@ impl ServiceIndex {
         self.by_host.is_empty()
     }
 
+    /// Tells whether a service with this key declares identities.
+    pub(crate) fn declares_accounts(&self, key: &ServiceKey) -> bool {
+        self.declaring.contains(key)
+    }
+
     /// Tells whether a visible service sends clients to endpoints of their own node.
     pub(crate) fn node_matters_to(&self, namespace: &str) -> bool {
         self.node_sensitive.iter().any(|key| {
@@ -187,11 +194,13 @@ impl ServiceIndex {
         );
         let sensitive = services.iter().filter(|s| is_node_sensitive(s));
         let hidden = services.iter().filter(|s| is_hidden(s, &exports));
+        let declaring = services.iter().filter(|s| !s.service_accounts.is_empty());
         Self {
             public,
             exported,
             by_host,
             node_sensitive: sensitive.map(|s| s.key()).collect(),
+            declaring: declaring.map(|s| s.key()).collect(),
             shared_hosts,
             hidden: hidden.map(|s| s.key()).collect(),
             aliases,
@@ -275,6 +284,9 @@ impl ServiceIndex {
         if is_node_sensitive(&service.0) {
             self.node_sensitive.insert(service.0.key());
         }
+        if !service.0.service_accounts.is_empty() {
+            self.declaring.insert(service.0.key());
+        }
         match audience(&service.0, exports) {
             Audience::Everybody => {
                 self.public.insert(service);
@@ -294,6 +306,7 @@ impl ServiceIndex {
     fn displace(&mut self, service: &InOrder<Service>, exports: &Exports) {
         self.hidden.remove(&service.0.key());
         self.node_sensitive.remove(&service.0.key());
+        self.declaring.remove(&service.0.key());
         match audience(&service.0, exports) {
             Audience::Everybody => {
                 self.public.remove(service);
