@@ -9,6 +9,7 @@ mod generate;
 pub mod http;
 pub mod load;
 pub mod process;
+pub mod tls;
 pub mod traffic;
 
 pub use generate::{Versions, generate, on_threads};

@@ -20,5 +20,5 @@ pub mod merge;
 pub mod udpa;
 pub mod xds;
 
-pub use encode::{any, canonical, struct_value, typed_struct};
+pub use encode::{any, canonical, canonical_vec, struct_value, typed_struct};
 pub use json::{Error, Unknown, from_json, to_json};

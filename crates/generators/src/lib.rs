@@ -23,6 +23,7 @@ pub mod rds;
 mod registrations;
 mod relevance;
 mod route;
+mod sds;
 mod security;
 mod telemetry;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use xds::{
     Interest, PushOrder, Registration, ResourceSet, TypeFacts, XDS_GENERATORS, boxed, type_url,
 };
 
-use crate::{cds::Cds, ecds::Ecds, eds::Eds, lds::Lds, nds, rds::Rds, world::Mesh};
+use crate::{cds::Cds, ecds::Ecds, eds::Eds, lds::Lds, nds, rds::Rds, sds, world::Mesh};
 
 /// Type URL of the name table.
 pub const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
@@ -66,6 +66,16 @@ static RDS: Registration =
         boxed::<Mesh>(
             move |context: &PushContext, key: &Arc<ClassKey>, interest: &Interest| {
                 rds.generate(context, &context.resolve(key), interest)
+            },
+        )
+    });
+
+#[distributed_slice(XDS_GENERATORS)]
+static SDS: Registration =
+    Registration::new(type_url::SECRET, module_path!(), TypeFacts::SECRETS, || {
+        boxed::<Mesh>(
+            |context: &PushContext, key: &Arc<ClassKey>, interest: &Interest| {
+                sds::generate(context, &context.resolve(key), interest)
             },
         )
     });

@@ -83,10 +83,30 @@ pub fn file_secret(
     secret(name, source)
 }
 
+/// A service of the mesh that serves `sds://` names.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SecretProvider {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its host name.
+    pub host: String,
+}
+
+/// Who serves `sds://` names to a proxy; the first of the two that there is.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SecretServices<'a> {
+    /// A socket beside the proxy.
+    pub socket: bool,
+    /// A service of the mesh.
+    pub provider: Option<&'a SecretProvider>,
+}
+
 /// The secret that a `credentialName` stands for.
-///
-/// `socket` tells whether the proxy has the credential socket, which serves `sds://` names.
-pub fn credential_secret(name: &str, socket: bool, capabilities: Capabilities) -> SdsSecretConfig {
+pub fn credential_secret(
+    name: &str,
+    services: SecretServices<'_>,
+    capabilities: Capabilities,
+) -> SdsSecretConfig {
     match name {
         "builtin://" => return workload_secret(WORKLOAD_CERTIFICATE, capabilities),
         "builtin://-cacert" => return workload_secret(WORKLOAD_ROOT, capabilities),
@@ -99,10 +119,13 @@ pub fn credential_secret(name: &str, socket: bool, capabilities: Capabilities) -
     if kept.iter().any(|prefix| name.starts_with(prefix)) {
         return secret(name, ads());
     }
-    match name.strip_prefix("sds://") {
-        Some(_) if socket => secret(name, grpc_source(crate::names::SDS_EXTERNAL)),
-        Some(rest) => secret(&format!("kubernetes://{rest}"), ads()),
-        None => secret(&format!("kubernetes://{name}"), ads()),
+    match (name.strip_prefix("sds://"), services.provider) {
+        (Some(_), _) if services.socket => secret(name, grpc_source(crate::names::SDS_EXTERNAL)),
+        (Some(rest), Some(provider)) => {
+            secret(rest, grpc_source_of(&provider.cluster, &provider.host))
+        }
+        (Some(rest), None) => secret(&format!("kubernetes://{rest}"), ads()),
+        (None, _) => secret(&format!("kubernetes://{name}"), ads()),
     }
 }
 
@@ -115,10 +138,16 @@ fn secret(name: &str, source: ConfigSource) -> SdsSecretConfig {
 
 /// A config source that asks `cluster` by gRPC.
 pub fn grpc_source(cluster: &str) -> ConfigSource {
+    grpc_source_of(cluster, "")
+}
+
+/// A config source that asks `cluster` by gRPC, under the name `authority` unless that is empty.
+fn grpc_source_of(cluster: &str, authority: &str) -> ConfigSource {
     let grpc = GrpcService {
         target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
             grpc_service::EnvoyGrpc {
                 cluster_name: cluster.to_owned(),
+                authority: authority.to_owned(),
                 ..grpc_service::EnvoyGrpc::default()
             },
         )),
@@ -208,50 +237,36 @@ mod tests {
         assert_eq!((&*secret.name, found, has_timeout), (name, source, waits));
     }
 
+    #[track_caller]
+    fn check_credential(name: &str, services: SecretServices<'_>, expected: (&str, &str, bool)) {
+        let found = credential_secret(name, services, Capabilities::ISTIO);
+        check(&found, expected.0, expected.1, expected.2);
+    }
+
     #[test]
     fn secrets_by_name() {
-        check(
-            &credential_secret("builtin://", false, Capabilities::ISTIO),
-            "default",
-            "sds-grpc",
-            true,
-        );
-        check(
-            &credential_secret("builtin://-cacert", false, Capabilities::ISTIO),
-            "ROOTCA",
-            "sds-grpc",
-            true,
-        );
-        check(
-            &credential_secret("invalid://x", false, Capabilities::ISTIO),
-            "invalid://",
-            "ads",
-            false,
-        );
-        check(
-            &credential_secret("configmap://a/b", false, Capabilities::ISTIO),
-            "configmap://a/b",
-            "ads",
-            false,
-        );
-        check(
-            &credential_secret("x", false, Capabilities::ISTIO),
-            "kubernetes://x",
-            "ads",
-            false,
-        );
-        check(
-            &credential_secret("sds://x", true, Capabilities::ISTIO),
-            "sds://x",
-            "sds-external",
-            false,
-        );
-        check(
-            &credential_secret("sds://x", false, Capabilities::ISTIO),
-            "kubernetes://x",
-            "ads",
-            false,
-        );
+        let none = SecretServices::default();
+        check_credential("builtin://", none, ("default", "sds-grpc", true));
+        check_credential("builtin://-cacert", none, ("ROOTCA", "sds-grpc", true));
+        check_credential("invalid://x", none, ("invalid://", "ads", false));
+        check_credential("configmap://a/b", none, ("configmap://a/b", "ads", false));
+        check_credential("x", none, ("kubernetes://x", "ads", false));
+        check_credential("sds://x", none, ("kubernetes://x", "ads", false));
+        let provider = SecretProvider {
+            cluster: "outbound|1||h".to_owned(),
+            host: "h".to_owned(),
+        };
+        let mesh = SecretServices {
+            socket: false,
+            provider: Some(&provider),
+        };
+        check_credential("sds://x", mesh, ("x", "outbound|1||h", false));
+        check_credential("x", mesh, ("kubernetes://x", "ads", false));
+        let both = SecretServices {
+            socket: true,
+            ..mesh
+        };
+        check_credential("sds://x", both, ("sds://x", "sds-external", false));
         check(
             &file_secret("file-root:system", true, Capabilities::ISTIO),
             "file-root:system",

@@ -3,16 +3,21 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use envoy_types::pb::envoy::config::core::v3::Node as EnvoyNode;
-use model::{ConfigKey, Kind, Proxy, PushRequest, Resolution, ServiceKey};
+use model::{ConfigKey, Kind, Proxy, PushRequest, Resolution, ServiceKey, proxy::Identity};
 use pushctx::{ClassKey, PushContext};
 use tonic::Status;
 use xds::{Change, Peer, Source, Touched, World, type_url};
 
-use crate::{node, relevance};
+use crate::{node, relevance, sds::relevance as secrets};
 
 /// An Istio mesh as a [`World`]: snapshots are push contexts, clients are proxies.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Mesh;
+pub struct Mesh {
+    /// Proxies are who they claim to be. For networks that nobody else reaches: whoever connects may
+    /// otherwise ask for the keys of any namespace. Without it a proxy that has proved nothing gets
+    /// no secrets.
+    pub trusts_claims: bool,
+}
 
 /// What changed from one snapshot to the next.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -30,8 +35,12 @@ impl World for Mesh {
         node: &EnvoyNode,
         _peer: &Peer,
     ) -> Result<Proxy, Status> {
-        Proxy::parse(&node::from_envoy(node))
-            .map_err(|error| Status::invalid_argument(error.to_string()))
+        let mut proxy = Proxy::parse(&node::from_envoy(node))
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if self.trusts_claims {
+            proxy.identity = Some(Identity::claimed(&proxy));
+        }
+        Ok(proxy)
     }
 
     fn classify(&self, snapshot: &PushContext, client: &Proxy) -> Arc<ClassKey> {
@@ -44,6 +53,9 @@ impl World for Mesh {
 
     fn touched(&self, change: &Change<'_, Self>, class: &Arc<ClassKey>, type_url: &str) -> Touched {
         let request = &change.update.0;
+        if let Some(touched) = secrets::touched(change, type_url) {
+            return touched;
+        }
         // Routes never name endpoints. Clusters, listeners and name tables do, for services whose
         // endpoints are not asked for by name.
         let hides_endpoints = type_url == type_url::ROUTE
@@ -144,12 +156,13 @@ mod tests {
 
     #[test]
     fn patches_can_be_set_aside_and_nothing_else() {
-        let may = |object: &str| Mesh.may_set_aside(&object.into());
+        let may = |object: &str| Mesh::default().may_set_aside(&object.into());
         assert!(may("EnvoyFilter/ns/a"));
         assert!(!may("AuthorizationPolicy/ns/a"));
         let aside = |objects: &[&str]| {
             let objects = objects.iter().map(|object| Source::from(*object)).collect();
-            Mesh.set_aside(&snapshot(1), &objects)
+            Mesh::default()
+                .set_aside(&snapshot(1), &objects)
                 .map(|without| names(&without))
         };
         assert_eq!(aside(&["EnvoyFilter/ns/a"]), Some(vec!["b".to_owned()]));
@@ -166,7 +179,11 @@ mod tests {
                 to,
                 update: &update,
             };
-            assert_eq!(Mesh.changes(&change, &object.into()), expected, "{object}");
+            assert_eq!(
+                Mesh::default().changes(&change, &object.into()),
+                expected,
+                "{object}"
+            );
         };
         check(&one, &two, "EnvoyFilter/ns/a", true);
         check(&one, &two, "EnvoyFilter/ns/b", false);

@@ -111,6 +111,9 @@ pub struct GenerateArgs {
     /// Types to print, of cds, eds, lds, rds, sds, ecds, nds; all by default.
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     pub types: Vec<ResourceType>,
+    /// Print private keys too; they are hidden by default, and always in differences.
+    #[arg(long)]
+    pub private_keys: bool,
     /// Form of the output: JSON by default; differences are written for people by default.
     #[arg(long, value_enum)]
     pub output: Option<StructuredOutput>,

@@ -105,7 +105,10 @@ async fn serve(
         );
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let server = Server::new(Mesh, registry, settings.server(cores), metrics.clone());
+    let mesh = Mesh {
+        trusts_claims: settings.trust_node_identity,
+    };
+    let server = Server::new(mesh, registry, settings.server(cores), metrics.clone());
     let Loaded {
         intake,
         source,

@@ -7,9 +7,9 @@ use std::{
 
 use anyhow::Context as _;
 use generators::Mesh;
-use model::{MeshState, Node, Proxy, PushRequest};
+use model::{MeshState, Node, Proxy, PushRequest, proxy::Identity};
 use pushctx::{ClassKey, PushContext};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use translate::Translator;
 use xds::{Interest, Registry, ResourceSet, type_url};
 
@@ -184,12 +184,18 @@ impl Generator {
     }
 }
 
-/// Reads what a node says of itself.
+/// Reads what a node says of itself; it counts as the service account that it names.
 ///
 /// # Errors
 /// When the node is malformed.
 pub fn parse(node: &Node) -> anyhow::Result<Proxy> {
-    Proxy::parse(node).context("understand the node")
+    let mut proxy = Proxy::parse(node).context("understand the node")?;
+    // Nobody connected: what Gateways refer to is for those who did.
+    proxy.identity = Some(Identity {
+        owns_gateways: false,
+        ..Identity::claimed(&proxy)
+    });
+    Ok(proxy)
 }
 
 /// What one proxy receives.
@@ -206,6 +212,15 @@ impl Received {
     pub fn resources(&self, kind: ResourceType) -> impl Iterator<Item = (&str, &Value)> {
         let resources = self.lists.get(&kind).into_iter().flatten();
         resources.map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Takes private keys out of the JSON forms.
+    pub fn hide_keys(&mut self) {
+        let secrets = self.lists.get_mut(&ResourceType::Sds);
+        secrets
+            .into_iter()
+            .flat_map(BTreeMap::values_mut)
+            .for_each(hide_key);
     }
 
     /// The lists of the corpus' expected files, each sorted by name, of these types.
@@ -254,6 +269,19 @@ pub fn json(kind: ResourceType, set: &ResourceSet) -> BTreeMap<String, Value> {
     resources.collect()
 }
 
+/// Takes the private key out of a secret in its JSON form: what is printed may be kept.
+fn hide_key(secret: &mut Value) {
+    let certificate = secret.get_mut("tlsCertificate");
+    let Some(certificate) = certificate.and_then(Value::as_object_mut) else {
+        return;
+    };
+    for field in ["privateKey", "privateKeyProvider"] {
+        if let Some(key) = certificate.get_mut(field) {
+            *key = json!({"inlineString": "[hidden]"});
+        }
+    }
+}
+
 /// Names that clusters and listeners refer to and a proxy asks for over ADS.
 #[derive(Debug, Default)]
 struct References {
@@ -299,5 +327,23 @@ impl References {
         {
             self.secrets.extend(text("name"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_hidden_and_certificates_are_not() {
+        let mut secret = json!({"name": "a", "tlsCertificate": {
+            "certificateChain": {"inlineBytes": "Yw=="}, "privateKey": {"inlineBytes": "aw=="}}});
+        hide_key(&mut secret);
+        let text = secret.to_string();
+        assert!(!text.contains("aw==") && text.contains("Yw=="), "{text}");
+        let mut authority = json!({"name": "b", "validationContext": {}});
+        let before = authority.clone();
+        hide_key(&mut authority);
+        assert_eq!(authority, before);
     }
 }

@@ -112,7 +112,12 @@ fn fail(error: &dyn std::fmt::Display) {
 
 fn generate(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let node = node::read(&args.node)?;
-    let output = generator(args.source(&args.config), settings)?.generate(&node, &args.types())?;
+    let proxy = generate::parse(&node)?;
+    let mut received = generator(args.source(&args.config), settings)?.receive(&proxy);
+    if !args.private_keys {
+        received.hide_keys();
+    }
+    let output = received.to_json(&args.types());
     print(&output, args.output.unwrap_or(StructuredOutput::Json))?;
     Ok(true)
 }
@@ -123,7 +128,9 @@ fn diff(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let mut sides = Vec::new();
     for path in &args.diff {
         let source = args.source(std::slice::from_ref(path));
-        sides.push(generator(source, settings)?.receive(&proxy));
+        let mut received = generator(source, settings)?.receive(&proxy);
+        received.hide_keys();
+        sides.push(received);
     }
     let [old, new] = &sides[..] else {
         anyhow::bail!("--diff takes two paths");

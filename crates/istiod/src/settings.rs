@@ -71,6 +71,10 @@ pub struct Settings {
     pub compress: bool,
     /// Revision of this control plane; `REVISION`, empty.
     pub revision: String,
+    /// Proxies are who they claim to be, and so get the secrets of the namespace that they name;
+    /// `XDS_TRUST_NODE_IDENTITY`, false. For networks that nobody else reaches. Not a variable of the
+    /// Go istiod.
+    pub trust_node_identity: bool,
     /// Own namespace; `POD_NAMESPACE`, `istio-system`.
     pub namespace: String,
     /// Id of the primary cluster; `CLUSTER_ID`, `Kubernetes`.
@@ -174,6 +178,7 @@ impl Settings {
             text.parse().ok().filter(|n| *n > 0)
         });
         let compress = reader.flag("PILOT_XDS_COMPRESSION", false);
+        let trust_node_identity = reader.flag("XDS_TRUST_NODE_IDENTITY", false);
         let namespace = text("POD_NAMESPACE", "istio-system");
         let throttle = crate::throttling::read(&mut reader, &namespace);
         let keys = KeySettings::read(&mut reader);
@@ -191,6 +196,7 @@ impl Settings {
             split_bytes,
             compress,
             revision: text("REVISION", ""),
+            trust_node_identity,
             namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
             throttle,

@@ -12,6 +12,7 @@ pub(crate) mod codec;
 mod duration;
 
 pub mod common;
+pub mod confidential;
 pub mod destination_rule;
 pub mod envoy_filter;
 pub mod extensions;

@@ -113,6 +113,12 @@ features! {
     "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY" selector_based_gateway_policy: bool = true;
     /// Listen with QUIC for HTTPS servers that have a UDP port.
     "PILOT_ENABLE_QUIC_LISTENERS" quic_listeners: bool = false;
+    /// Namespace of the gateway that serves Ingresses, and of what is derived from them.
+    "K8S_INGRESS_NS" ingress_namespace: String = "istio-system".to_owned();
+    /// Name of the built-in class of gateways.
+    "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME" default_gateway_class: String = "istio".to_owned();
+    /// Controller of the built-in class of gateways.
+    "PILOT_GATEWAY_API_CONTROLLER_NAME" gateway_controller: String = "istio.io/gateway-controller".to_owned();
     /// Gateway API objects are translated.
     "PILOT_ENABLE_GATEWAY_API" gateway_api: bool = true;
     /// Alpha kinds of Gateway API are translated.

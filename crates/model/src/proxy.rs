@@ -202,6 +202,35 @@ pub struct Proxy {
     pub raw_metadata: Map<String, Value>,
     /// Extensions that the proxy has; `None` when unknown (then it has all of Istio's).
     pub extensions: Option<BTreeSet<String>>,
+    /// Who it has proved to be; `None` when it has proved nothing.
+    pub identity: Option<Identity>,
+}
+
+/// Who a proxy has proved to be: a service account, and so a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    /// Namespace of the service account.
+    pub namespace: Arc<str>,
+    /// Name of the service account.
+    pub service_account: Arc<str>,
+    /// It may list the Secrets of its namespace.
+    pub reads_secrets: bool,
+    /// It was known when the proxy connected, so that the Gateways of the proxy count: the proxy may
+    /// have the Secrets that they refer to.
+    pub owns_gateways: bool,
+}
+
+impl Identity {
+    /// The identity that a proxy claims, with all rights that it may have; for where claims need no
+    /// proof.
+    pub fn claimed(proxy: &Proxy) -> Self {
+        Self {
+            namespace: proxy.namespace.clone(),
+            service_account: proxy.metadata.service_account.as_str().into(),
+            reads_secrets: true,
+            owns_gateways: true,
+        }
+    }
 }
 
 /// Why a node cannot be served; the stream ends with `InvalidArgument`.
@@ -281,6 +310,7 @@ impl Proxy {
             metadata,
             raw_metadata: node.metadata.clone(),
             extensions: node.extensions.clone(),
+            identity: None,
             addresses,
         })
     }

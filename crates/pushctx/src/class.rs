@@ -31,8 +31,8 @@ pub struct ClassKey {
     pub labels: Labels,
     /// Locality (xds-server §4.4).
     pub locality: Locality,
-    /// Services that the workload serves: (service, service port, target port).
-    pub targets: Vec<(ServiceId, u16, u16)>,
+    /// Services that the workload serves: (service, number and name of its port, target port).
+    pub targets: Vec<(ServiceId, (u16, Arc<str>), u16)>,
     /// Hash of everything above; keys with equal fingerprints are equal.
     pub fingerprint: u64,
 }
@@ -146,9 +146,11 @@ impl PushContext {
     fn resolve_targets(&self, key: &ClassKey) -> Vec<ServiceTarget> {
         key.targets
             .iter()
-            .filter_map(|(id, port, target_port)| {
+            .filter_map(|(id, (number, name), target_port)| {
                 let service = self.services.attached(self.state.services.get(id)?);
-                let port = service.port(*port)?.clone();
+                let named = service.port_by_name(name);
+                let named = named.filter(|port| port.port == *number);
+                let port = named.or_else(|| service.port(*number))?.clone();
                 Some(ServiceTarget {
                     service,
                     port,

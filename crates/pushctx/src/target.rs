@@ -264,7 +264,11 @@ fn container_port(pod: &Pod, name: &str, port: &ServicePort) -> Option<u16> {
 }
 
 fn target(service: &Arc<Service>, port: &ServicePort, target_port: u16) -> Option<ServiceTarget> {
-    let port = service.port(u16::try_from(port.port).ok()?)?.clone();
+    // A number may stand twice, once for each transport.
+    let number = u16::try_from(port.port).ok()?;
+    let named = service.port_by_name(&port.name);
+    let named = named.filter(|named| named.port == number);
+    let port = named.or_else(|| service.port(number))?.clone();
     Some(ServiceTarget {
         service: service.clone(),
         port,

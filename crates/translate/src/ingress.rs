@@ -128,7 +128,7 @@ fn gateway(state: &MeshState, ingress: &Config<Ingress>) -> Config<Gateway> {
         servers,
         selector: Labels::from([("istio".to_owned(), label.to_owned())]),
     };
-    let namespace = &state.identity.system_namespace;
+    let namespace = &state.features.ingress_namespace;
     crate::config(
         namespace,
         &gateway_name(ingress),
@@ -157,7 +157,7 @@ fn virtual_service(
         Reverse((path.map_or(0, String::len), exact.is_some()))
     });
     let oldest = rules[0].0;
-    let system = &state.identity.system_namespace;
+    let system = &state.features.ingress_namespace;
     let spec = VirtualService {
         hosts: vec![host.to_owned()],
         gateways: vec![format!("{system}/{}", gateway_name(oldest))],

@@ -47,7 +47,9 @@ impl Translator {
         {
             let mut output = Output::default();
             ingress::translate(&state, &mut output);
-            gateway_api::translate(&state, &mut output);
+            if state.features.gateway_api {
+                gateway_api::translate(&state, &mut output);
+            }
             self.gateways.renew(output.gateways);
             self.virtual_services.renew(output.virtual_services);
             self.destination_rules.renew(output.destination_rules);

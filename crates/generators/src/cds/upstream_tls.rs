@@ -30,7 +30,10 @@ use model::api::{
 use serde_json::json;
 
 use super::{balancer, client::Client, http::HttpOptions, parts};
-use crate::{convert, tls};
+use crate::{
+    convert,
+    tls::{self, SecretServices},
+};
 
 /// Root certificates of the system, as a file name.
 const SYSTEM_ROOTS: &str = "system";
@@ -328,9 +331,11 @@ impl<'a> Effective<'a> {
         };
         let mut validation = exact_names(&names);
         if by_credential {
-            let secret = |name: &str| {
-                tls::credential_secret(name, client.credential_socket, client.capabilities)
+            let services = SecretServices {
+                socket: client.credential_socket,
+                provider: None,
             };
+            let secret = |name: &str| tls::credential_secret(name, services, client.capabilities);
             if mutual {
                 context.tls_certificate_sds_secret_configs = vec![secret(self.credential)];
             }

@@ -176,11 +176,8 @@ fn pull_secret(snapshot: &PushContext, resource: &str) -> Option<String> {
     if secret.r#type != "kubernetes.io/dockerconfigjson" {
         return None;
     }
-    let key = ".dockerconfigjson";
-    match secret.string_data.get(key) {
-        Some(text) => Some(text.clone()),
-        None => String::from_utf8(secret.data.get(key)?.0.clone()).ok(),
-    }
+    let credentials = secret.value(".dockerconfigjson")?;
+    String::from_utf8(credentials.to_vec()).ok()
 }
 
 #[cfg(test)]

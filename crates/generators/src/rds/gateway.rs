@@ -5,8 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use envoy_types::pb::envoy::config::route::v3::{
-    Route, RouteConfiguration, VirtualHost, virtual_host::TlsRequirementType,
+use envoy_types::pb::envoy::config::{
+    core::v3::{HeaderValue, HeaderValueOption},
+    route::v3::{Route, RouteConfiguration, VirtualHost, virtual_host::TlsRequirementType},
 };
 use model::{ConfigKey, Kind, NamespacedName, Service, fingerprint, host};
 use pushctx::{
@@ -32,6 +33,8 @@ pub(super) struct GatewayRouteInputs {
     /// Rules of destinations that hash requests, by host.
     rules: BTreeMap<String, Arc<ConsolidatedRule>>,
     client: ClientView,
+    /// The port on which the same is offered by HTTP/3, as its author wrote it.
+    http3: Option<u32>,
     /// Virtual hosts with equal routes become one.
     collapse: bool,
 }
@@ -88,6 +91,7 @@ impl GatewayRouteInputs {
             services,
             rules,
             client,
+            http3: http3_port(gateway, name),
             collapse: context.features().route_collapse,
         })
     }
@@ -102,6 +106,7 @@ impl GatewayRouteInputs {
             services,
             rules,
             client,
+            http3,
             collapse,
         } = self;
         let servers: Vec<_> = servers
@@ -134,6 +139,7 @@ impl GatewayRouteInputs {
         fingerprint::of(&(
             (name, servers, virtual_services),
             (services, rules, client.fingerprint(), collapse),
+            http3,
         ))
     }
 
@@ -153,6 +159,16 @@ impl GatewayRouteInputs {
             .flat_map(|vs| vs.sources.clone());
         gateways.chain(virtual_services).collect()
     }
+}
+
+/// Finds the port of the servers of a route configuration's name that are offered by HTTP/3.
+fn http3_port(gateway: &MergedGateway, name: &str) -> Option<u32> {
+    let mut servers = gateway
+        .quic
+        .iter()
+        .flat_map(|(_, servers)| &servers.servers);
+    let server = servers.find(|server| server.route_name == name)?;
+    server.server.port.as_ref().map(|port| port.number)
 }
 
 /// Hosts that a VirtualService's HTTP rules send requests to.
@@ -265,7 +281,7 @@ impl Assembly<'_> {
                 .cloned()
         };
         let rule = |host: &str| inputs.rules.get(host).cloned();
-        route::translate(
+        let mut routes = route::translate(
             vs,
             &RouteContext {
                 listener_port: u16::try_from(written).unwrap_or_default(),
@@ -280,7 +296,13 @@ impl Assembly<'_> {
                 plain_shadow_host: inputs.client.plain_shadow_host,
                 session: inputs.client.session.as_ref(),
             },
-        )
+        );
+        if let Some(port) = inputs.http3 {
+            for route in &mut routes {
+                route.response_headers_to_add.push(alternative(port));
+            }
+        }
+        routes
     }
 
     fn add_host(
@@ -365,6 +387,18 @@ impl Assembly<'_> {
         }
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         hosts
+    }
+}
+
+/// Tells clients that HTTP/3 is spoken on a port (gateways §16).
+fn alternative(port: u32) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue {
+            key: "alt-svc".to_owned(),
+            value: format!("h3=\":{port}\"; ma=86400"),
+            ..HeaderValue::default()
+        }),
+        ..HeaderValueOption::default()
     }
 }
 

@@ -23,7 +23,7 @@ use super::inbound_tls::{Secrets, certificate_name, file_credential, root_name};
 use crate::{
     capabilities::Capabilities,
     convert,
-    tls::{self, Compliance},
+    tls::{self, Compliance, SecretServices},
 };
 
 /// Suffix of the secret with the certificates that verify clients.
@@ -56,8 +56,10 @@ pub(crate) struct ServerSide<'a> {
     pub features: &'a Features,
     /// The proxy that serves.
     pub proxy: &'a Proxy,
-    /// The proxy has the credential socket, which serves `sds://` names.
-    pub credential_socket: bool,
+    /// Who serves `sds://` names.
+    pub secrets: SecretServices<'a>,
+    /// It serves by QUIC, which never asks clients for certificates.
+    pub quic: bool,
 }
 
 /// Builds the context of a server that terminates TLS by `settings` and offers `alpn`.
@@ -67,14 +69,15 @@ pub(crate) fn context(
     side: ServerSide<'_>,
 ) -> DownstreamTlsContext {
     let mode = settings.mode;
-    let requires = matches!(mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual);
+    let requires = !side.quic && matches!(mode, ServerTlsMode::Mutual | ServerTlsMode::IstioMutual);
     let Identity {
         certificates,
         root,
         by_credential,
     } = Identity::of(settings, side);
     let names = exact_names(&settings.subject_alt_names);
-    let verifies = requires || mode == ServerTlsMode::OptionalMutual;
+    let by_mode = by_credential && mode == ServerTlsMode::Mutual;
+    let verifies = requires || by_mode || mode == ServerTlsMode::OptionalMutual;
     let validation = if verifies {
         Some(combined(
             validation_context(settings, names, by_credential),
@@ -108,8 +111,7 @@ struct Identity {
 impl Identity {
     fn of(settings: &api::gateway::ServerTlsSettings, side: ServerSide<'_>) -> Self {
         let capabilities = Capabilities::of(side.proxy);
-        let credential =
-            |name: &str| tls::credential_secret(name, side.credential_socket, capabilities);
+        let credential = |name: &str| tls::credential_secret(name, side.secrets, capabilities);
         let file_service = file_credential(side.proxy);
         let own = Secrets::of(side.proxy);
         let root_of = |file: &str| {
@@ -136,8 +138,7 @@ impl Identity {
         };
         if let Some(first) = credentials.first() {
             let ca = if settings.ca_cert_credential_name.is_empty() {
-                let base = first.strip_suffix(CA_SUFFIX).unwrap_or(first);
-                format!("{base}{CA_SUFFIX}")
+                format!("{first}{CA_SUFFIX}")
             } else {
                 settings.ca_cert_credential_name.clone()
             };

@@ -158,7 +158,14 @@ impl fmt::Debug for Base64 {
 
 impl Serialize for Base64 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(&self.0))
+        Self::encode(&self.0, serializer)
+    }
+}
+
+impl Base64 {
+    /// Writes bytes in their JSON form.
+    pub(crate) fn encode<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
     }
 }
 

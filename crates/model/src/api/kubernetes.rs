@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::Base64;
 use super::codec::message;
 use super::common::Labels;
+use super::confidential::{ConfidentialBytes, ConfidentialText};
 
 message! {
     /// A Service.
@@ -247,9 +248,9 @@ message! {
         /// Type.
         r#type: String,
         /// Values.
-        data: BTreeMap<String, Base64>,
+        data: BTreeMap<String, ConfidentialBytes>,
         /// Values as text; they win over `data`.
-        string_data: BTreeMap<String, String>,
+        string_data: BTreeMap<String, ConfidentialText>,
     }
 
     /// A ConfigMap.
@@ -352,6 +353,23 @@ pub enum IntOrString {
     Int(i32),
     /// A name.
     String(String),
+}
+
+impl Secret {
+    /// Finds a value by its key; what is given as text wins.
+    pub fn value(&self, key: &str) -> Option<&[u8]> {
+        let text = self.string_data.get(key);
+        text.map(|text| text.as_str().as_bytes())
+            .or_else(|| self.data.get(key).map(ConfidentialBytes::as_slice))
+    }
+}
+
+impl ConfigMap {
+    /// Finds a value by its key.
+    pub fn value(&self, key: &str) -> Option<&[u8]> {
+        let text = self.data.get(key).map(String::as_bytes);
+        text.or_else(|| self.binary_data.get(key).map(|bytes| &bytes.0[..]))
+    }
 }
 
 impl Serialize for IntOrString {

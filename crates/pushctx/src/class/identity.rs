@@ -32,6 +32,7 @@ fn of_proxy(proxy: &Proxy) -> u64 {
         metadata,
         raw_metadata,
         extensions,
+        identity,
     } = proxy;
     fingerprint::of(&(
         (
@@ -49,6 +50,7 @@ fn of_proxy(proxy: &Proxy) -> u64 {
             of_metadata(metadata),
             fingerprint::of_json(raw_metadata),
             extensions,
+            identity,
         ),
     ))
 }

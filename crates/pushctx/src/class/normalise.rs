@@ -229,7 +229,10 @@ impl PushContext {
             locality,
             targets: targets
                 .iter()
-                .map(|t| (t.service.id(), t.port.port, t.target_port))
+                .map(|t| {
+                    let port = (t.port.port, t.port.name.clone());
+                    (t.service.id(), port, t.target_port)
+                })
                 .collect(),
             fingerprint: 0,
         };

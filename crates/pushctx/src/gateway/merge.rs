@@ -132,25 +132,22 @@ impl Merging {
             protocol: spec.port.as_ref().map_or("", |p| &p.protocol).to_owned(),
             bind: spec.bind.clone(),
         };
-        if spec.tls.is_some() {
+        if let Some(tls) = &spec.tls {
             self.claim_hosts(server)?;
+            if tls.mode == ServerTlsMode::AutoPassthrough {
+                self.merged.auto_passthrough = true;
+                let hosts = &mut self.merged.auto_passthrough_hosts;
+                hosts.extend(server.sni_hosts.iter().cloned());
+            }
         }
         if self.seen.insert(server.port) {
             self.register(key.clone(), server);
         } else if let Some(current) = self.plain.get(&server.port).cloned() {
             self.join_plain(&key, &current, server)?;
-        } else {
+        } else if is_tls_server(spec) {
             self.join_tls(&key, server)?;
-        }
-        if spec
-            .tls
-            .as_ref()
-            .is_some_and(|tls| tls.mode == ServerTlsMode::AutoPassthrough)
-        {
-            self.merged.auto_passthrough = true;
-            self.merged
-                .auto_passthrough_hosts
-                .extend(server.sni_hosts.iter().cloned());
+        } else {
+            self.register(key.clone(), server);
         }
         if quic {
             let list = &mut self.merged.quic;
@@ -232,14 +229,10 @@ impl Merging {
         Ok(())
     }
 
-    /// Adds a server to a port that has TLS listeners only.
+    /// Adds a server with TLS to a port that has TLS listeners only.
     fn join_tls(&mut self, key: &ServerPort, server: &Arc<GatewayServer>) -> Result<(), String> {
-        if !is_tls_server(&server.server) {
-            self.plain.insert(server.port, key.clone());
-        }
         if is_http_server(&server.server) {
-            if is_tls_server(&server.server) && self.merged.routes.contains_key(&server.route_name)
-            {
+            if self.merged.routes.contains_key(&server.route_name) {
                 return Err(format!("route name {} is taken", server.route_name));
             }
             self.merged

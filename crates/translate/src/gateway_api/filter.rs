@@ -23,7 +23,40 @@ use super::backend;
 /// What `*` as an origin stands for.
 const ANY_ORIGIN: &str = r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s?#]+$";
 
+/// Filters that rules may have, by the kind of their route.
+const OF_HTTP: [&str; 6] = [
+    "RequestHeaderModifier",
+    "ResponseHeaderModifier",
+    "RequestRedirect",
+    "RequestMirror",
+    "URLRewrite",
+    "CORS",
+];
+const OF_GRPC: [&str; 3] = [
+    "RequestHeaderModifier",
+    "ResponseHeaderModifier",
+    "RequestMirror",
+];
+/// Filters that single backends may have.
+const OF_BACKENDS: [&str; 2] = ["RequestHeaderModifier", "ResponseHeaderModifier"];
+
+/// Looks for a filter that is not supported: a route that has one is not served at all, since what the
+/// filter was to do would be missing.
+fn supported(filters: &[HttpRouteFilter], known: &[&str]) -> Result<(), String> {
+    let unknown = filters.iter().find(|f| !known.contains(&&*f.r#type));
+    match unknown {
+        Some(filter) => Err(format!(
+            "the filter {} is not supported here",
+            filter.r#type
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Applies the filters of a rule of a route of `kind` and `namespace`.
+///
+/// # Errors
+/// When there is one that is not supported.
 pub(super) fn apply(
     state: &MeshState,
     kind: &str,
@@ -31,7 +64,13 @@ pub(super) fn apply(
     filters: &[HttpRouteFilter],
     mesh: bool,
     rule: &mut HttpRoute,
-) {
+) -> Result<(), String> {
+    let known = if kind == "GRPCRoute" {
+        &OF_GRPC[..]
+    } else {
+        &OF_HTTP
+    };
+    supported(filters, known)?;
     rule.headers = headers(filters);
     for filter in filters {
         if let Some(redirect) = &filter.request_redirect {
@@ -42,16 +81,26 @@ pub(super) fn apply(
                 .extend(to_mirror(state, kind, namespace, mirror, mesh));
         }
         if let Some(rewrite) = &filter.url_rewrite {
-            rule.rewrite = Some(to_rewrite(rewrite));
+            rule.rewrite = Some(to_rewrite(rewrite)).filter(|r| *r != HttpRewrite::default());
         }
         if let Some(cors) = &filter.cors {
             rule.cors_policy = Some(to_cors(cors));
         }
     }
+    Ok(())
+}
+
+/// Collects the changes of headers for one backend.
+///
+/// # Errors
+/// When there is another filter.
+pub(super) fn of_backend(filters: &[HttpRouteFilter]) -> Result<Option<Headers>, String> {
+    supported(filters, &OF_BACKENDS)?;
+    Ok(headers(filters))
 }
 
 /// Collects the changes of headers.
-pub(super) fn headers(filters: &[HttpRouteFilter]) -> Option<Headers> {
+fn headers(filters: &[HttpRouteFilter]) -> Option<Headers> {
     let request = filters
         .iter()
         .filter_map(|f| f.request_header_modifier.as_ref());
@@ -153,7 +202,8 @@ fn to_mirror(
     mirror: &RequestMirror,
     mesh: bool,
 ) -> Option<HttpMirror> {
-    let destination = backend::destination(state, kind, namespace, &mirror.backend_ref, mesh);
+    let destination =
+        backend::destination(state, kind, namespace, &mirror.backend_ref, mesh).ok()?;
     if destination.host == backend::NOWHERE {
         return None;
     }
@@ -182,16 +232,17 @@ fn to_cors(cors: &Cors) -> CorsPolicy {
         allow_origins: cors
             .allow_origins
             .iter()
+            .filter(|origin| !origin.is_empty())
             .map(|origin| origin_match(origin))
             .collect(),
         allow_methods: cors.allow_methods.clone(),
         allow_headers: cors.allow_headers.clone(),
         expose_headers: cors.expose_headers.clone(),
-        max_age: cors
-            .max_age
-            .and_then(|age| u32::try_from(age).ok())
+        max_age: u32::try_from(cors.max_age.unwrap_or(5))
+            .ok()
+            .filter(|age| *age > 0)
             .map(Duration::from_secs),
-        allow_credentials: cors.allow_credentials,
+        allow_credentials: cors.allow_credentials.filter(|allowed| *allowed),
         unmatched_preflights: UnmatchedPreflights::Ignore,
         ..CorsPolicy::default()
     }

@@ -41,7 +41,7 @@ struct Source<'a> {
     kind: &'static str,
     hostnames: &'a [String],
     parents: Vec<Parent<'a>>,
-    rules: Box<dyn Fn(bool) -> Vec<HttpRoute> + 'a>,
+    rules: Box<dyn Fn(bool) -> Result<Vec<HttpRoute>, String> + 'a>,
 }
 
 pub(super) fn translate(
@@ -56,7 +56,14 @@ pub(super) fn translate(
             if !source.parents.iter().any(|p| of_this_kind(&p)) {
                 continue;
             }
-            let rules = (source.rules)(in_mesh);
+            let rules = match (source.rules)(in_mesh) {
+                Ok(rules) => rules,
+                Err(reason) => {
+                    let route = source.meta.namespaced_name();
+                    tracing::debug!(kind = source.kind, %route, reason, "route is not served");
+                    continue;
+                }
+            };
             for parent in source.parents.iter().filter(of_this_kind) {
                 for (key, group) in places(&source, parent, listeners) {
                     let mut rules = rules.clone();
@@ -205,22 +212,22 @@ fn on_port(rule: &mut HttpRoute, port: u32) {
 
 /// The order of rules: exact paths, then prefixes, then expressions; longer paths, a method, more
 /// headers, more query parameters first. The age of routes decides between equals.
-fn precedence(rule: &HttpRoute) -> Reverse<(u8, usize, bool, usize, usize)> {
+fn precedence(rule: &HttpRoute) -> Reverse<(Option<u8>, usize, bool, usize, usize)> {
     let Some(first) = rule.r#match.first() else {
-        return Reverse((0, 0, false, 0, 0));
+        return Reverse((None, 0, false, 0, 0));
     };
     let uri = first.uri.as_ref();
     let (rank, length) = match uri {
         Some(StringMatch {
             exact: Some(path), ..
-        }) => (3, path.len()),
+        }) => (Some(3), path.len()),
         Some(StringMatch {
             prefix: Some(path), ..
-        }) => (2, path.len()),
+        }) => (Some(2), path.len()),
         Some(StringMatch {
             regex: Some(path), ..
-        }) => (1, path.len()),
-        _ => (0, 0),
+        }) => (Some(1), path.len()),
+        _ => (Some(0), 0),
     };
     Reverse((
         rank,
@@ -236,7 +243,7 @@ fn http_rules(
     meta: &Meta,
     rules: &[HttpRouteRule],
     mesh: bool,
-) -> Vec<HttpRoute> {
+) -> Result<Vec<HttpRoute>, String> {
     let mut result = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         let name = rule_name(meta, rule.name.as_deref(), index);
@@ -247,30 +254,38 @@ fn http_rules(
             &rule.filters,
             &rule.backend_refs,
             mesh,
-        );
+        )?;
         route.name = name;
         let timeouts = rule.timeouts.as_ref();
         route.timeout = timeouts.and_then(|t| t.request);
         let backend_request = timeouts.and_then(|t| t.backend_request);
         if let Some(retry) = &rule.retry {
             let codes = retry.codes.iter().map(|code| format!(",{code}"));
+            let attempts = retry.attempts.unwrap_or(2);
             route.retries = Some(HttpRetry {
-                attempts: retry.attempts.unwrap_or(2),
+                attempts,
                 per_try_timeout: backend_request,
-                retry_on: format!("{RETRY_ON}{}", codes.collect::<String>()),
+                retry_on: if attempts == 0 {
+                    String::new()
+                } else {
+                    format!("{RETRY_ON}{}", codes.collect::<String>())
+                },
                 backoff: retry.backoff,
                 ..HttpRetry::default()
             });
         } else if backend_request.is_some() {
             route.timeout = backend_request;
         }
-        let matches = rule.matches.iter().map(http_match);
-        push(&mut result, &route, matches, None);
+        push(&mut result, &route, rule.matches.iter().map(http_match));
     }
-    result
+    Ok(result)
 }
 
-fn grpc_rules(state: &MeshState, route: &Config<GrpcRoute>, mesh: bool) -> Vec<HttpRoute> {
+fn grpc_rules(
+    state: &MeshState,
+    route: &Config<GrpcRoute>,
+    mesh: bool,
+) -> Result<Vec<HttpRoute>, String> {
     let mut result = Vec::new();
     let meta = &route.meta;
     for (index, rule) in route.spec.rules.iter().enumerate() {
@@ -282,13 +297,11 @@ fn grpc_rules(state: &MeshState, route: &Config<GrpcRoute>, mesh: bool) -> Vec<H
             &rule.filters,
             &rule.backend_refs,
             mesh,
-        );
+        )?;
         route.name = name;
-        let everything = http_match(&HttpRouteMatch::default());
-        let matches = rule.matches.iter().map(grpc_match);
-        push(&mut result, &route, matches, Some(everything));
+        push(&mut result, &route, rule.matches.iter().map(grpc_match));
     }
-    result
+    Ok(result)
 }
 
 fn rule_name(meta: &Meta, name: Option<&str>, index: usize) -> String {
@@ -298,19 +311,15 @@ fn rule_name(meta: &Meta, name: Option<&str>, index: usize) -> String {
     )
 }
 
-/// Adds a rule once for each of its matches, so that each finds its own place; without any, once with
-/// the match for everything, which is the absence of one for HTTP.
+/// Adds a rule once for each of its matches, so that each finds its own place; without matches it
+/// takes everything.
 fn push(
     result: &mut Vec<HttpRoute>,
     route: &HttpRoute,
     matches: impl ExactSizeIterator<Item = HttpMatchRequest>,
-    everything: Option<HttpMatchRequest>,
 ) {
     if matches.len() == 0 {
-        result.push(HttpRoute {
-            r#match: everything.into_iter().collect(),
-            ..route.clone()
-        });
+        result.push(route.clone());
     }
     result.extend(matches.map(|m| HttpRoute {
         r#match: vec![m],
@@ -325,57 +334,51 @@ fn action(
     filters: &[HttpRouteFilter],
     backends: &[HttpBackendRef],
     mesh: bool,
-) -> HttpRoute {
+) -> Result<HttpRoute, String> {
     let mut route = HttpRoute::default();
-    filter::apply(state, kind, &meta.namespace, filters, mesh, &mut route);
-    if route.redirect.is_some() {
-        return route;
-    }
+    filter::apply(state, kind, &meta.namespace, filters, mesh, &mut route)?;
     let used: Vec<_> = backends
         .iter()
         .filter(|b| backend::weight(b.weight) > 0)
         .collect();
-    if used.is_empty() {
+    if used.is_empty() && route.redirect.is_none() {
         route.direct_response = Some(HttpDirectResponse {
             status: 500,
             ..HttpDirectResponse::default()
         });
-        return route;
     }
-    route.route = used
-        .iter()
-        .map(|b| {
-            let reference = BackendRef {
-                group: b.group.clone(),
-                kind: b.kind.clone(),
-                name: b.name.clone(),
-                namespace: b.namespace.clone(),
-                port: b.port,
-                weight: b.weight,
-            };
-            HttpRouteDestination {
-                destination: Some(backend::destination(
-                    state,
-                    kind,
-                    &meta.namespace,
-                    &reference,
-                    mesh,
-                )),
-                weight: if used.len() == 1 {
-                    0
-                } else {
-                    backend::weight(b.weight)
-                },
-                headers: filter::headers(&b.filters),
-            }
+    let destinations = used.iter().map(|b| {
+        let reference = BackendRef {
+            group: b.group.clone(),
+            kind: b.kind.clone(),
+            name: b.name.clone(),
+            namespace: b.namespace.clone(),
+            port: b.port,
+            weight: b.weight,
+        };
+        Ok::<_, String>(HttpRouteDestination {
+            destination: Some(backend::destination(
+                state,
+                kind,
+                &meta.namespace,
+                &reference,
+                mesh,
+            )?),
+            weight: if used.len() == 1 {
+                0
+            } else {
+                backend::weight(b.weight)
+            },
+            headers: filter::of_backend(&b.filters)?,
         })
-        .collect();
-    route
+    });
+    route.route = destinations.collect::<Result<_, _>>()?;
+    Ok(route)
 }
 
 fn http_match(m: &HttpRouteMatch) -> HttpMatchRequest {
     HttpMatchRequest {
-        uri: Some(path_match(m.path.as_ref())),
+        uri: m.path.as_ref().map(path_match),
         method: m.method.as_deref().map(crate::exact),
         headers: values(&m.headers),
         query_params: values(&m.query_params),
@@ -383,12 +386,9 @@ fn http_match(m: &HttpRouteMatch) -> HttpMatchRequest {
     }
 }
 
-fn path_match(path: Option<&HttpPathMatch>) -> StringMatch {
-    let value = path.and_then(|p| p.value.as_deref()).unwrap_or("/");
-    match path
-        .and_then(|p| p.r#type)
-        .unwrap_or(PathMatchType::PathPrefix)
-    {
+fn path_match(path: &HttpPathMatch) -> StringMatch {
+    let value = path.value.as_deref().unwrap_or("/");
+    match path.r#type.unwrap_or(PathMatchType::PathPrefix) {
         PathMatchType::Exact => crate::exact(value),
         PathMatchType::RegularExpression => crate::regex(value),
         PathMatchType::PathPrefix if value == "/" => crate::prefix(value),
@@ -416,7 +416,7 @@ fn grpc_match(m: &GrpcRouteMatch) -> HttpMatchRequest {
         Some(match method.r#type.unwrap_or(ValueMatchType::Exact) {
             ValueMatchType::Exact => match (service, name) {
                 (Some(service), Some(name)) => crate::exact(&format!("/{service}/{name}")),
-                (Some(service), None) => crate::prefix(&format!("/{service}")),
+                (Some(service), None) => crate::prefix(&format!("/{service}/")),
                 (None, Some(name)) => crate::regex(&format!("/[^/]+/{name}")),
                 (None, None) => return None,
             },
@@ -429,7 +429,7 @@ fn grpc_match(m: &GrpcRouteMatch) -> HttpMatchRequest {
         })
     });
     HttpMatchRequest {
-        uri: Some(uri.unwrap_or_else(|| crate::prefix("/"))),
+        uri,
         headers: values(&m.headers),
         ..HttpMatchRequest::default()
     }

@@ -38,7 +38,11 @@ pub(super) fn translate(
         for (index, rule) in route.spec.rules.iter().enumerate() {
             let name = format!("{}~tcp~{index}~{INFIX}", route.meta.name);
             for (part, target) in targets(&parents).into_iter().enumerate() {
-                let destinations = destinations(state, "TCPRoute", &route.meta, rule, target.mesh);
+                let Some(destinations) =
+                    destinations(state, "TCPRoute", &route.meta, rule, target.mesh)
+                else {
+                    continue;
+                };
                 let on_port = target.port.map(|port| L4MatchAttributes {
                     port,
                     ..L4MatchAttributes::default()
@@ -73,7 +77,11 @@ pub(super) fn translate(
         for (index, rule) in route.spec.rules.iter().enumerate() {
             let name = format!("{}~tls~{index}~{INFIX}", route.meta.name);
             for (part, target) in targets(&parents).into_iter().enumerate() {
-                let destinations = destinations(state, "TLSRoute", &route.meta, rule, target.mesh);
+                let Some(destinations) =
+                    destinations(state, "TLSRoute", &route.meta, rule, target.mesh)
+                else {
+                    continue;
+                };
                 let names = target.names(hostnames);
                 let hosts = if target.mesh {
                     target.hosts
@@ -165,13 +173,14 @@ fn targets(parents: &[Parent<'_>]) -> Vec<Target> {
     result
 }
 
+/// `None` when the rule cannot be served.
 fn destinations(
     state: &MeshState,
     kind: &'static str,
     meta: &Meta,
     rule: &L4RouteRule,
     mesh: bool,
-) -> Vec<RouteDestination> {
+) -> Option<Vec<RouteDestination>> {
     let used: Vec<_> = rule
         .backend_refs
         .iter()
@@ -183,21 +192,27 @@ fn destinations(
             subset: ZERO_WEIGHT.to_owned(),
             port: Some(model::api::common::PortSelector { number: 65535 }),
         };
-        return vec![RouteDestination {
+        return Some(vec![RouteDestination {
             destination: Some(destination),
             weight: 0,
-        }];
+        }]);
     }
-    used.iter()
-        .map(|b| RouteDestination {
-            destination: Some(backend::destination(state, kind, &meta.namespace, b, mesh)),
+    let found = used.iter().map(|b| {
+        Ok::<_, String>(RouteDestination {
+            destination: Some(backend::destination(state, kind, &meta.namespace, b, mesh)?),
             weight: if used.len() == 1 {
                 0
             } else {
                 backend::weight(b.weight)
             },
         })
-        .collect()
+    });
+    let found: Result<_, _> = found.collect();
+    found
+        .inspect_err(|reason| {
+            tracing::debug!(route = %meta.namespaced_name(), reason, "route is not served");
+        })
+        .ok()
 }
 
 fn finish(from: &Meta, name: &str, part: usize, spec: VirtualService) -> Config<VirtualService> {

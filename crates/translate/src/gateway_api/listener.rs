@@ -16,6 +16,8 @@ use model::{
 
 use super::{GROUP, INFIX, PARENTS, Reference, admits};
 
+/// Controller of gateways between networks, whose resources are named like the gateway.
+const EAST_WEST: &str = "istio.io/eastwest-controller";
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
 const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
@@ -25,6 +27,10 @@ const ACCOUNT_OVERRIDE: &str = "gateway.istio.io/service-account";
 const NETWORK: &str = "topology.istio.io/network";
 const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
 const LISTENER_PROTOCOL: &str = "gateway.istio.io/listener-protocol";
+/// The workload's own certificate as a credential.
+const BUILTIN: &str = "builtin://";
+/// Certificates that a listener may have.
+const CERTIFICATES: usize = 2;
 const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
 
 /// A listener that routes may attach to.
@@ -34,8 +40,6 @@ pub(super) struct Bound {
     pub kind: &'static str,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
-    /// The Gateway that it belongs to, itself or as the parent of its `ListenerSet`.
-    pub owner: NamespacedName,
     /// The listener as written.
     pub listener: Listener,
 }
@@ -112,16 +116,15 @@ impl<'a> Shared<'a> {
             .objects
             .gateway_classes
             .get(&NamespacedName::new("", class.as_str()));
+        let features = &state.features;
         let controller = match (object, class.as_str()) {
             (Some(object), _) => object.spec.controller_name.as_str(),
-            (None, "istio") => "istio.io/gateway-controller",
-            (None, "istio-east-west") => "istio.io/eastwest-controller",
+            (None, name) if name == features.default_gateway_class => &*features.gateway_controller,
+            (None, "istio-east-west") => EAST_WEST,
             _ => return None,
         };
-        if !matches!(
-            controller,
-            "istio.io/gateway-controller" | "istio.io/eastwest-controller"
-        ) {
+        let for_routers = controller == features.gateway_controller;
+        if !for_routers && controller != EAST_WEST {
             return None;
         }
         let meta = &gateway.meta;
@@ -132,7 +135,7 @@ impl<'a> Shared<'a> {
             [only] => is_ip(only.r#type.as_deref()),
             _ => false,
         };
-        let default_name = if controller == "istio.io/gateway-controller" {
+        let default_name = if for_routers {
             format!("{}-{class}", meta.name)
         } else {
             meta.name.to_string()
@@ -150,7 +153,12 @@ impl<'a> Shared<'a> {
         } else {
             addresses
                 .iter()
-                .filter(|address| address.r#type.as_deref() == Some("Hostname"))
+                .filter(|address| {
+                    address
+                        .r#type
+                        .as_deref()
+                        .is_none_or(|kind| kind == "Hostname")
+                })
                 .filter_map(|address| address.value.as_deref())
                 .map(|host| {
                     if host.contains('.') {
@@ -268,7 +276,6 @@ impl<'a> Shared<'a> {
             kind,
             namespace: holder.namespace.clone(),
             name: holder.name.clone(),
-            owner: self.gateway.meta.namespaced_name(),
             listener: listener.clone(),
         };
         let gateway = crate::config(
@@ -349,8 +356,16 @@ impl<'a> Shared<'a> {
                 settings.mode = ServerTlsMode::IstioMutual;
                 return Ok(Some(settings));
             }
+            Some("ISTIO_SIMPLE") => {
+                settings.mode = ServerTlsMode::Simple;
+                BUILTIN.clone_into(&mut settings.credential_name);
+                return Ok(Some(settings));
+            }
             _ => ServerTlsMode::Simple,
         };
+        if tls.certificate_refs.len() > CERTIFICATES {
+            return Err(format!("it names more than {CERTIFICATES} certificates"));
+        }
         let found: Vec<_> = tls
             .certificate_refs
             .iter()
@@ -419,8 +434,7 @@ impl<'a> Shared<'a> {
             .ok_or_else(|| format!("secret {namespace}/{name} does not exist"))?;
         let has = |fields: [&str; 2], marker: &[u8]| {
             fields.iter().any(|field| {
-                let text = secret.spec.string_data.get(*field).map(String::as_bytes);
-                let value = text.or_else(|| secret.spec.data.get(*field).map(|v| &v.0[..]));
+                let value = secret.spec.value(field);
                 value.is_some_and(|v| v.windows(marker.len()).any(|part| part == marker))
             })
         };

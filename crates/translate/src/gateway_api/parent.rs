@@ -107,12 +107,14 @@ pub(super) fn narrower<'a>(a: &'a str, b: &'a str) -> Option<&'a str> {
 }
 
 /// Tells whether a listener serves a host of a route: the two meet, and no listener of the same
-/// Gateway, port and protocol is more specific for that host.
+/// object, port and protocol is more specific for that host.
 pub(super) fn serves(bound: &Bound, host: &str, listeners: &[Bound]) -> bool {
     let own = hostname(&bound.listener);
     let is_nearer = |other: &&Bound| {
         let name = hostname(&other.listener);
-        other.owner == bound.owner
+        other.kind == bound.kind
+            && other.namespace == bound.namespace
+            && other.name == bound.name
             && other.listener.port == bound.listener.port
             && other.listener.protocol == bound.listener.protocol
             && name != own

@@ -9,11 +9,16 @@ use model::{
         DestinationRule,
         common::{ClientTlsMode, ClientTlsSettings, PortSelector},
         destination_rule::{PortTrafficPolicy, TrafficPolicy},
-        gateway_api::{BackendTlsPolicy, BackendTlsTarget},
+        gateway_api::{
+            BackendTlsPolicy, BackendTlsTarget, BackendTlsValidation, SubjectAltNameType,
+        },
     },
 };
 
 use super::{INFIX, PARENTS};
+
+/// Names a secret that is never served.
+const INVALID: &str = "invalid://";
 
 /// The rule of one host while it grows.
 struct Rule<'a> {
@@ -50,10 +55,11 @@ pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<DestinationRu
                 // Of policies for one target the oldest counts.
                 match port {
                     Some(port) => {
-                        rule.ports.entry(port).or_insert_with(|| settings(policy));
+                        let settings = || settings(state, policy);
+                        rule.ports.entry(port).or_insert_with(settings);
                     }
                     None => {
-                        rule.tls.get_or_insert_with(|| settings(policy));
+                        rule.tls.get_or_insert_with(|| settings(state, policy));
                     }
                 }
             }
@@ -85,6 +91,8 @@ pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<DestinationRu
             |meta| {
                 let parent = format!("BackendTLSPolicy/{}.{namespace}", rule.oldest.name);
                 crate::annotate(meta, PARENTS, parent);
+                // They come before what users write, whose rules are laid over them.
+                meta.created = model::Timestamp::default();
             },
         ));
     }
@@ -113,22 +121,42 @@ fn hosts(state: &MeshState, namespace: &str, target: &BackendTlsTarget) -> Vec<(
     }
 }
 
-fn settings(policy: &Config<BackendTlsPolicy>) -> ClientTlsSettings {
+fn settings(state: &MeshState, policy: &Config<BackendTlsPolicy>) -> ClientTlsSettings {
     let validation = &policy.spec.validation;
     let names = validation.subject_alt_names.iter();
-    let names = names.filter_map(|name| name.hostname.clone().or_else(|| name.uri.clone()));
-    let credential = validation.ca_certificate_refs.first().map(|reference| {
-        let namespace = &policy.meta.namespace;
-        match reference.kind.as_str() {
-            "ConfigMap" => format!("configmap://{namespace}/{}", reference.name),
-            _ => format!("kubernetes-gateway://{namespace}/{}", reference.name),
-        }
+    let names = names.filter_map(|name| match name.r#type {
+        SubjectAltNameType::Hostname => name.hostname.clone(),
+        SubjectAltNameType::Uri => name.uri.clone(),
     });
     ClientTlsSettings {
         mode: ClientTlsMode::Simple,
         sni: validation.hostname.clone(),
         subject_alt_names: names.collect(),
-        credential_name: credential.unwrap_or_default(),
+        credential_name: credential(state, &policy.meta.namespace, validation),
         ..ClientTlsSettings::default()
+    }
+}
+
+/// Names the certificates that verify a backend: empty for those of the platform, and of the first
+/// reference else. One that leads nowhere gives a name that is never served, so that traffic stops
+/// instead of going unverified.
+fn credential(state: &MeshState, namespace: &str, validation: &BackendTlsValidation) -> String {
+    if validation.well_known_ca_certificates.is_some() {
+        return String::new();
+    }
+    let Some(reference) = validation.ca_certificate_refs.first() else {
+        return String::new();
+    };
+    let key = NamespacedName::new(namespace, reference.name.as_str());
+    let found = match (reference.group.as_str(), reference.kind.as_str()) {
+        ("", "ConfigMap") => state.objects.config_maps.get(&key),
+        _ => None,
+    };
+    let has =
+        |key: &str| found.is_some_and(|map| map.spec.data.get(key).is_some_and(|v| !v.is_empty()));
+    if has("cacert") || has("ca.crt") {
+        format!("configmap://{key}")
+    } else {
+        INVALID.to_owned()
     }
 }

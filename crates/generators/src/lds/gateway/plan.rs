@@ -11,12 +11,15 @@ use pushctx::{GatewayServer, MergedServers, ServerPort};
 
 use super::{passthrough, tcp};
 use crate::{
+    capabilities::Capabilities,
     lds::{
         address::{has_further_wildcards, is_unix, listener_name},
         context::Context,
         outbound::{PortRef, TcpPlan},
     },
+    provider,
     security::server_tls::{self, ServerSide},
+    tls::{SecretProvider, SecretServices},
 };
 
 /// One listener; equal plans make equal listeners.
@@ -83,6 +86,7 @@ pub(crate) fn plan(ctx: &Context<'_>) -> Vec<GatewayPlan> {
     };
     let mut planner = Planner {
         ctx,
+        provider: provider::secrets(ctx.snapshot),
         used: BTreeSet::new(),
         plans: Vec::new(),
     };
@@ -101,6 +105,8 @@ pub(super) type UsedNames = BTreeSet<(u16, String, String)>;
 
 struct Planner<'a> {
     ctx: &'a Context<'a>,
+    /// Who serves `sds://` names.
+    provider: Option<SecretProvider>,
     used: UsedNames,
     plans: Vec<GatewayPlan>,
 }
@@ -242,7 +248,9 @@ impl Planner<'_> {
         if quic {
             alpn.push("h3".to_owned());
         } else {
-            if exchanges && features.metadata_exchange && !features.disable_mx_alpn {
+            // Who offers the exchange has to do it.
+            let capable = Capabilities::of(ctx.proxy()).metadata_exchange;
+            if exchanges && capable && !features.disable_mx_alpn {
                 alpn.push("istio-peer-exchange".to_owned());
             }
             alpn.extend(["h2".to_owned(), "http/1.1".to_owned()]);
@@ -252,13 +260,13 @@ impl Planner<'_> {
             mesh: ctx.mesh(),
             features,
             proxy: ctx.proxy(),
-            credential_socket: raw.get("credential").and_then(|v| v.as_str()) == Some("true"),
+            secrets: SecretServices {
+                socket: raw.get("credential").and_then(|v| v.as_str()) == Some("true"),
+                provider: self.provider.as_ref(),
+            },
+            quic,
         };
-        let mut context = server_tls::context(tls, alpn, side);
-        if quic {
-            context.require_client_certificate = crate::convert::bool_value(false);
-        }
-        envoy_json::any(&context)
+        envoy_json::any(&server_tls::context(tls, alpn, side))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
         inbound_tls,
         server_tls::{self, ServerSide},
     },
+    tls::SecretServices,
 };
 
 /// Name of the port of chains that take what has no chain of its own.
@@ -394,7 +395,8 @@ fn custom_socket(ctx: &Context<'_>, settings: &api::gateway::ServerTlsSettings) 
         mesh: ctx.mesh(),
         features: ctx.features(),
         proxy: ctx.proxy(),
-        credential_socket: false,
+        secrets: SecretServices::default(),
+        quic: false,
     };
     let alpn = ["h2", "http/1.1"].map(str::to_owned).to_vec();
     inbound_tls::socket(&server_tls::context(settings, alpn, side))

