@@ -186,7 +186,8 @@ impl Edge {
 
     fn node(&self) -> Result<PathBuf> {
         let node = json!({
-            "id": "router~127.0.0.1~edge-0.edge~edge.svc.cluster.local",
+            // Another address than those of endpoints: the workload there would be this one.
+            "id": "router~127.0.0.7~edge-0.edge~edge.svc.cluster.local",
             "cluster": "edge.edge",
             "metadata": {"NAMESPACE": "edge", "SERVICE_ACCOUNT": "edge", "LABELS": {"app": "edge"}},
         });
