@@ -34,8 +34,8 @@ pub(crate) use listener::ListenerPatches;
 pub(crate) use prepare::Patch;
 use prepare::PreparedFilter;
 pub(crate) use route::{RouteNames, RoutePatches};
-use run::Outcomes;
 pub(crate) use run::Run;
+use run::Outcomes;
 
 use crate::cache::Cache;
 
@@ -352,6 +352,7 @@ impl<I: PatchIndex> Patcher<I> {
         };
         adding.filter_map(resource).collect()
     }
+
 }
 
 /// Decodes what was encoded here.

@@ -144,15 +144,16 @@ impl Client<'_> {
             to,
             update: &update,
         };
-        if Mesh.regroups(&change) {
-            let class = Mesh.classify(to, self.proxy);
+        if Mesh::default().regroups(&change) {
+            let class = Mesh::default().classify(to, self.proxy);
             if !Arc::ptr_eq(&class, &self.class) {
                 self.class = class;
                 self.sent.clear();
             }
         }
-        self.sent
-            .retain(|kind, _| Mesh.touched(&change, &self.class, kind.url()) == Touched::Nothing);
+        self.sent.retain(|kind, _| {
+            Mesh::default().touched(&change, &self.class, kind.url()) == Touched::Nothing
+        });
     }
 }
 

@@ -83,14 +83,16 @@ impl ClusterPatches {
     /// Tells which patches may touch a cluster. `hosts` are the host names behind an inbound cluster.
     pub(crate) fn reach(&self, name: &str, hosts: &[Arc<str>], pass: Pass) -> Reach {
         let candidates = self.positions(name, hosts);
-        Reach::of(
-            candidates.iter().map(|at| &self.patches[*at as usize]),
-            pass,
-        )
+        Reach::of(candidates.iter().map(|at| &self.patches[*at as usize]), pass)
     }
 
     /// Patches a cluster; `None` when it is removed.
-    pub(crate) fn apply(&self, cluster: Cluster, hosts: &[Arc<str>], run: &Run) -> Option<Cluster> {
+    pub(crate) fn apply(
+        &self,
+        cluster: Cluster,
+        hosts: &[Arc<str>],
+        run: &Run,
+    ) -> Option<Cluster> {
         let mut cluster = Some(cluster);
         walk(
             &mut cluster,

@@ -144,18 +144,14 @@ impl ListenerPatches {
         has_routes
             || is_untidy(listener)
             || any(&self.listeners, &self.of_listener(&keys), pass)
-            || any(
-                &self.listener_filters,
-                &self.of_listener_filters(&keys),
-                pass,
-            )
+            || any(&self.listener_filters, &self.of_listener_filters(&keys), pass)
             || any(&self.chains, &self.chains.additions, pass)
             || chains.chain(&listener.default_filter_chain).any(|chain| {
                 let probes = ChainKeys::of(&keys, chain).probes();
                 let kinds = [&self.chains, &self.network_filters, &self.http_filters];
-                kinds
-                    .iter()
-                    .any(|kind| any(kind, &kind.buckets.candidates(probes.iter().cloned()), pass))
+                kinds.iter().any(|kind| {
+                    any(kind, &kind.buckets.candidates(probes.iter().cloned()), pass)
+                })
             })
     }
 
@@ -216,10 +212,7 @@ impl ListenerPatches {
                     return Step::Stop;
                 }
                 let Some(lists) = patch.merges() else {
-                    run.missed(
-                        patch,
-                        &format_args!("listeners have no {}", patch.operation),
-                    );
+                    run.missed(patch, &format_args!("listeners have no {}", patch.operation));
                     return Step::Untouched;
                 };
                 patch.merge_into(listener, lists, run);

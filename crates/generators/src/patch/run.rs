@@ -70,8 +70,9 @@ impl Run {
 
     fn skip(&self, patch: &Arc<Patch>, skip: Skip) {
         let skipped = &mut self.outcomes.borrow_mut().skipped;
-        let is_known =
-            |(known, reason): &(Arc<Patch>, Skip)| Arc::ptr_eq(known, patch) && *reason == skip;
+        let is_known = |(known, reason): &(Arc<Patch>, Skip)| {
+            Arc::ptr_eq(known, patch) && *reason == skip
+        };
         if !skipped.iter().any(is_known) {
             skipped.push((patch.clone(), skip));
         }
@@ -97,9 +98,7 @@ impl Outcomes {
     /// The objects behind the patches that took effect.
     pub(super) fn sources(&self) -> BTreeSet<Source> {
         let sources = self.applied.iter();
-        sources
-            .map(|patch| patch.source.to_string().into())
-            .collect()
+        sources.map(|patch| patch.source.to_string().into()).collect()
     }
 
     /// Reports what happened for one class. A failure is logged when it is new.
