@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use envoy_types::pb::envoy::config::core::v3::Node as EnvoyNode;
-use model::{ConfigKey, Kind, Proxy, PushRequest, Resolution, ServiceKey, proxy::Identity};
+use model::{
+    ConfigKey, Kind, Proxy, PushRequest, Resolution, ServiceKey, proxy::Identity,
+    spiffe::Authenticated,
+};
 use pushctx::{ClassKey, PushContext};
 use tonic::Status;
 use xds::{Change, Peer, Source, Touched, World, type_url};
@@ -33,13 +36,23 @@ impl World for Mesh {
         &self,
         _snapshot: &PushContext,
         node: &EnvoyNode,
-        _peer: &Peer,
+        peer: &Peer,
     ) -> Result<Proxy, Status> {
         let mut proxy = Proxy::parse(&node::from_envoy(node))
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        if self.trusts_claims {
-            proxy.identity = Some(Identity::claimed(&proxy));
-        }
+        proxy.identity = match peer.extensions.get::<Authenticated>() {
+            Some(proved) => {
+                let who = proved.verify(&proxy).ok_or_else(|| {
+                    Status::permission_denied("no proved identity is that of the node")
+                })?;
+                Some(Identity {
+                    namespace: who.namespace().clone(),
+                    service_account: who.service_account().clone(),
+                    ..Identity::claimed(&proxy)
+                })
+            }
+            None => self.trusts_claims.then(|| Identity::claimed(&proxy)),
+        };
         Ok(proxy)
     }
 
@@ -152,6 +165,45 @@ mod tests {
     fn names(snapshot: &PushContext) -> Vec<String> {
         let filters = snapshot.state().objects.envoy_filters.values();
         filters.map(|filter| filter.meta.name.to_string()).collect()
+    }
+
+    /// The service account that a router of namespace `gw` is admitted as; `Err` when it is not.
+    #[track_caller]
+    fn check_admitted(mesh: Mesh, proved: &[&str], expected: Result<Option<&str>, tonic::Code>) {
+        let node = EnvoyNode {
+            id: "router~10.0.0.1~gw-0.gw~gw.svc.cluster.local".to_owned(),
+            ..EnvoyNode::default()
+        };
+        let mut peer = Peer::default();
+        if !proved.is_empty() {
+            let identities = proved.iter().map(|id| id.parse().unwrap()).collect();
+            peer.extensions.insert(Authenticated { identities });
+        }
+        let context = snapshot(1);
+        let mut admission = std::pin::pin!(mesh.admit(&context, &node, &peer));
+        let mut nobody_waits = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(admitted) = admission.as_mut().poll(&mut nobody_waits) else {
+            panic!("admission waits for nothing");
+        };
+        let found = admitted.map(|proxy| proxy.identity.map(|i| i.service_account.to_string()));
+        let found = found.map_err(|status| status.code());
+        let expected = expected.map(|account| account.map(str::to_owned));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn proxies_are_who_they_prove_to_be() {
+        let own = "spiffe://cluster.local/ns/gw/sa/gateway";
+        let other = "spiffe://cluster.local/ns/other/sa/gateway";
+        let denied = Err(tonic::Code::PermissionDenied);
+        check_admitted(Mesh::default(), &[], Ok(None));
+        check_admitted(Mesh::default(), &[own], Ok(Some("gateway")));
+        check_admitted(Mesh::default(), &[other], denied);
+        let trusting = Mesh {
+            trusts_claims: true,
+        };
+        check_admitted(trusting, &[], Ok(Some("")));
+        check_admitted(trusting, &[other], denied);
     }
 
     #[test]

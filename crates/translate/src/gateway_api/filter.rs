@@ -211,9 +211,15 @@ fn to_mirror(
         .backend_ref
         .kind
         .as_deref()
-        .is_none_or(|kind| kind == "Service");
+        .is_none_or(|kind| kind != "Hostname");
     let owner = mirror.backend_ref.namespace.as_deref().unwrap_or(namespace);
-    if is_service && crate::service(state, owner, &destination.host).is_none() {
+    let exists = if is_service {
+        crate::service(state, owner, &destination.host).is_some()
+    } else {
+        let mut services = state.services.keys();
+        services.any(|id| *id.key.hostname == *destination.host)
+    };
+    if !exists {
         return None;
     }
     let by_fraction = mirror.fraction.as_ref().map(|fraction| {

@@ -13,7 +13,7 @@ use model::{
 };
 
 use super::{
-    INFIX, backend,
+    INFIX, PARENTS, backend,
     listener::{Bound, hostname},
     parent::{self, Parent},
 };
@@ -60,7 +60,7 @@ pub(super) fn translate(
                     }],
                     ..VirtualService::default()
                 };
-                output.push(finish(&route.meta, &name, part, spec));
+                output.push(finish("TCPRoute", &route.meta, &name, part, spec));
             }
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn translate(
                     }],
                     ..VirtualService::default()
                 };
-                output.push(finish(&route.meta, &name, part, spec));
+                output.push(finish("TLSRoute", &route.meta, &name, part, spec));
             }
         }
     }
@@ -215,7 +215,13 @@ fn destinations(
         .ok()
 }
 
-fn finish(from: &Meta, name: &str, part: usize, spec: VirtualService) -> Config<VirtualService> {
+fn finish(
+    kind: &str,
+    from: &Meta,
+    name: &str,
+    part: usize,
+    spec: VirtualService,
+) -> Config<VirtualService> {
     // The first keeps the plain name; a route with several parents needs more.
     let name = if part == 0 {
         name.to_owned()
@@ -224,5 +230,7 @@ fn finish(from: &Meta, name: &str, part: usize, spec: VirtualService) -> Config<
     };
     crate::config(&from.namespace, &name, from, spec, |meta| {
         crate::annotate(meta, crate::ROUTE_SEMANTICS, "gateway");
+        let parent = format!("{kind}/{}.{}", from.name, from.namespace);
+        crate::annotate(meta, PARENTS, parent);
     })
 }

@@ -18,6 +18,8 @@ use super::{GROUP, INFIX, PARENTS, Reference, admits};
 
 /// Controller of gateways between networks, whose resources are named like the gateway.
 const EAST_WEST: &str = "istio.io/eastwest-controller";
+/// Label that says which control plane a Gateway is for.
+const REVISION: &str = "istio.io/rev";
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
 const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
@@ -111,6 +113,11 @@ type Taken = BTreeMap<u32, (&'static str, Vec<String>)>;
 impl<'a> Shared<'a> {
     /// `None` when the Gateway is not for routers that this control plane configures.
     fn of(state: &'a MeshState, gateway: &'a Config<Gateway>) -> Option<Self> {
+        let own = &*state.identity.revision;
+        let wanted = gateway.meta.labels.get(REVISION);
+        if !own.is_empty() && wanted.is_some_and(|wanted| wanted != own) {
+            return None;
+        }
         let class = &gateway.spec.gateway_class_name;
         let object = state
             .objects
