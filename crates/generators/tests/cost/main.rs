@@ -149,7 +149,7 @@ impl Scenario<'_> {
             };
             let built = cds.stats().misses;
             self.resources(&format!("{what}, clusters"), || {
-                let interest = match Mesh.touched(&change, &key, type_url::CLUSTER) {
+                let interest = match Mesh::default().touched(&change, &key, type_url::CLUSTER) {
                     Touched::Everything => Interest::Everything,
                     Touched::Named(names) => Interest::Named(names),
                     Touched::Nothing => Interest::named::<&str>([]),
