@@ -19,6 +19,8 @@ use istiod::{
 use model::{ConfigKey, Features, Object, Proxy, Timestamp, api::MeshConfig};
 use serde_json::Value;
 
+use random::Random;
+
 use crate::conformance::{Outcome, case::CaseInput, expected::ObjectId};
 
 pub use threads::{Versions, on_threads};
@@ -32,7 +34,15 @@ const RECORDED: Timestamp = Timestamp(1_704_067_200);
 /// When the input cannot be loaded at all, or what is generated depends on the order in which the
 /// objects arrive (laws 1 and 2).
 pub fn generate(input: &CaseInput) -> Result<Outcome> {
-    let loaded = Loaded::of(input)?;
+    generate_seeded(input, 0)
+}
+
+/// As [`generate`]; another seed gives the objects another order and another history.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_seeded(input: &CaseInput, seed: u64) -> Result<Outcome> {
+    let loaded = Loaded::of(input, seed)?;
     let proxies = received_of(&loaded, input)?;
     laws::check(&loaded, &proxies)?;
     let lists = |received: &Received| received.to_json(&BTreeSet::from(ResourceType::ALL));
@@ -65,8 +75,8 @@ fn received_of<'a>(
 /// A case, read.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    /// `area/name`.
-    pub id: String,
+    /// By which the order and the history of the objects are made.
+    pub random: Random,
     /// The accepted objects, in the order of the files.
     pub objects: Vec<Object>,
     /// How some of them may have looked before.
@@ -76,7 +86,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    fn of(input: &CaseInput) -> Result<Self> {
+    fn of(input: &CaseInput, seed: u64) -> Result<Self> {
         let (features, errors) = Features::resolve(|name| input.env.get(name).cloned());
         if let Some(error) = errors.first() {
             anyhow::bail!("{error}");
@@ -89,7 +99,7 @@ impl Loaded {
             ..istiod::load::decoder()
         };
         let mut loaded = Self {
-            id: input.id.clone(),
+            random: Random::of(&input.id, seed),
             objects: Vec::new(),
             earlier: Vec::new(),
             refused: Vec::new(),
@@ -106,7 +116,7 @@ impl Loaded {
             loaded.objects.extend(decoded.objects);
             loaded
                 .earlier
-                .extend(earlier::objects(&decoder, name, text)?);
+                .extend(earlier::objects(&decoder, name, text, &mut loaded.random)?);
         }
         Ok(loaded)
     }

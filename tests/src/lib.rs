@@ -12,4 +12,4 @@ pub mod process;
 pub mod tls;
 pub mod traffic;
 
-pub use generate::{Versions, generate, on_threads};
+pub use generate::{Versions, generate, generate_seeded, on_threads};

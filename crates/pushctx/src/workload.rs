@@ -108,7 +108,9 @@ impl PushContext {
 
     /// The locality of a pod: its label, else that of its node (service-registry §6.2).
     fn locality_of_pod(&self, pod: &Config<Pod>) -> Locality {
-        if let Some(stated) = LOCALITY.iter().find_map(|key| pod.meta.labels.get(*key)) {
+        let stated = LOCALITY.iter().find_map(|key| pod.meta.labels.get(*key));
+        // An empty label hides an older one, and leaves the locality to the node.
+        if let Some(stated) = stated.filter(|text| !text.is_empty()) {
             return if stated.contains('/') {
                 Locality::parse(stated)
             } else {

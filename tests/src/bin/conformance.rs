@@ -54,6 +54,9 @@ struct Run {
     /// Writes what we send for each case and proxy below this folder.
     #[arg(long)]
     write: Option<PathBuf>,
+    /// Gives the objects of each case another order and another history.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// Writes tests/conformance/passing.txt.
     #[arg(long)]
     update: bool,
@@ -85,7 +88,9 @@ impl Run {
         let root = corpus::root()?;
         let cases = case::load(&root, self.area.as_deref(), self.case.as_deref())?;
         let accepted = lists::accepted()?;
-        let results = conformance::run(&root, cases, &accepted, &tests::generate);
+        let results = conformance::run(&root, cases, &accepted, &|input| {
+            tests::generate_seeded(input, self.seed)
+        });
         if let Some(folder) = &self.write {
             results
                 .iter()

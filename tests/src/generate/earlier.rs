@@ -15,15 +15,19 @@ const IDENTITY: [&str; 5] = ["apiVersion", "kind", "metadata", "name", "namespac
 ///
 /// # Errors
 /// When the text is no YAML.
-pub(super) fn objects(decoder: &Decoder, name: &str, text: &str) -> Result<Vec<Object>> {
-    let mut random = Random::of(text);
+pub(super) fn objects(
+    decoder: &Decoder,
+    name: &str,
+    text: &str,
+    random: &mut Random,
+) -> Result<Vec<Object>> {
     let decoder = Decoder {
         admitted: true,
         ..decoder.clone()
     };
     let mut earlier = Vec::new();
     for mut document in intake::yaml_values(text)? {
-        if lose_something(&mut document, &mut random, 0) {
+        if lose_something(&mut document, random, 0) {
             earlier.extend(decoder.decode(name, &document.to_string()).objects);
         }
     }

@@ -11,7 +11,7 @@ use pushctx::{ClassKey, PushContext};
 use serde_json::Value;
 use xds::{ResourceSet, Touched, World as _};
 
-use super::{Loaded, now, random::Random};
+use super::{Loaded, now};
 
 /// How many differences are told.
 const TOLD: usize = 5;
@@ -24,7 +24,7 @@ type Proxies<'a> = BTreeMap<&'a str, (Proxy, Received)>;
 /// # Errors
 /// When a proxy gets other resources than before.
 pub(super) fn check(loaded: &Loaded, proxies: &Proxies<'_>) -> Result<()> {
-    let mut random = Random::of(&loaded.id);
+    let mut random = loaded.random.clone();
     let mut objects = loaded.objects.clone();
     random.shuffle(&mut objects);
     let mut intake = loaded.intake();
@@ -189,7 +189,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{conformance::case::CaseInput, generate::received};
+    use crate::{conformance::case::CaseInput, generate::received_of};
 
     const WEB: &str = "
 apiVersion: v1
@@ -219,21 +219,21 @@ spec:
             networks: Value::Null,
             env: BTreeMap::new(),
         };
-        (Loaded::of(&input).unwrap(), input)
+        (Loaded::of(&input, 0).unwrap(), input)
     }
 
     #[test]
     fn the_same_resources_pass() {
         let (loaded, input) = case(format!("{WEB}{RULE}"));
         assert!(!loaded.earlier.is_empty());
-        check(&loaded, &received(&loaded, &input).unwrap()).unwrap();
+        check(&loaded, &received_of(&loaded, &input).unwrap()).unwrap();
     }
 
     #[test]
     fn other_resources_fail_with_the_difference() {
         let (loaded, input) = case(format!("{WEB}{RULE}"));
         let (other, _) = case(WEB.to_owned());
-        let error = check(&other, &received(&loaded, &input).unwrap()).unwrap_err();
+        let error = check(&other, &received_of(&loaded, &input).unwrap()).unwrap_err();
         let text = error.to_string();
         assert!(
             text.starts_with("law 1: shuffled: client/clusters[outbound|80|v1|web.shop"),
@@ -244,7 +244,7 @@ spec:
     #[test]
     fn what_a_change_touches_is_generated_again() {
         let (loaded, input) = case(format!("{WEB}{RULE}"));
-        let proxies = received(&loaded, &input).unwrap();
+        let proxies = received_of(&loaded, &input).unwrap();
         let mut world = World::new(&loaded, &proxies).unwrap();
         world.feed(loaded.objects.iter().map(applied));
         world.look();

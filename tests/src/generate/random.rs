@@ -1,15 +1,15 @@
 //! Numbers by which each case is treated the same way each time.
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A small generator of numbers (xorshift).
-#[derive(Debug)]
-pub(super) struct Random(u64);
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
 
 impl Random {
-    /// Starts from a text.
-    pub(super) fn of(text: &str) -> Self {
-        Self(xxh3_64(text.as_bytes()) | 1)
+    /// Starts from a text and a number.
+    pub(super) fn of(text: &str, seed: u64) -> Self {
+        Self(xxh3_64_with_seed(text.as_bytes(), seed) | 1)
     }
 
     /// The next number below `limit`; 0 when that is 0.

@@ -17,9 +17,9 @@ pub type Versions = BTreeMap<String, String>;
 /// # Errors
 /// When the input cannot be loaded, or there are no such threads.
 pub fn on_threads(input: &CaseInput, threads: usize, order: usize) -> Result<Versions> {
-    let mut loaded = Loaded::of(input)?;
+    let mut loaded = Loaded::of(input, 0)?;
     if order > 0 {
-        Random::of(&format!("{} {order}", input.id)).shuffle(&mut loaded.objects);
+        Random::of(&input.id, order as u64).shuffle(&mut loaded.objects);
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.context("start threads")?;

@@ -51,6 +51,30 @@ fn classify(context: &PushContext, pod: &str, ip: &str, node: &str) -> Arc<Class
 }
 
 #[test]
+fn the_locality_of_a_pod_is_that_of_its_label_or_its_node() {
+    let check = |labels: &str, expected: &str| {
+        let pods = PODS.replacen(
+            "pod-template-hash: h",
+            &format!("pod-template-hash: h{labels}"),
+            1,
+        );
+        let context = context(&pods);
+        let class = context.resolve(&classify(&context, "w-1", "10.0.0.1", "n1"));
+        assert_eq!(class.locality.to_string(), expected, "{labels}");
+    };
+    check("", "r/z");
+    check(", istio-locality: us.east", "us/east");
+    check(
+        ", topology.istio.io/locality: eu/w/1, istio-locality: us",
+        "eu/w/1",
+    );
+    check(
+        ", topology.istio.io/locality: '', istio-locality: us",
+        "r/z",
+    );
+}
+
+#[test]
 fn replicas_share_one_class() {
     let context = context(PODS);
     let one = classify(&context, "w-1", "10.0.0.1", "n1");
