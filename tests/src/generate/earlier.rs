@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use super::random::Random;
 
+/// How often it is tried to take a part out of an object; a try may meet what makes it an object.
+const TRIES: usize = 8;
+
 /// Keys that make an object what it is.
 const IDENTITY: [&str; 5] = ["apiVersion", "kind", "metadata", "name", "namespace"];
 
@@ -27,7 +30,7 @@ pub(super) fn objects(
     };
     let mut earlier = Vec::new();
     for mut document in intake::yaml_values(text)? {
-        if lose_something(&mut document, random, 0) {
+        if (0..TRIES).any(|_| lose_something(&mut document, random, 0)) {
             earlier.extend(decoder.decode(name, &document.to_string()).objects);
         }
     }
