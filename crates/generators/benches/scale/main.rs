@@ -67,28 +67,24 @@ fn main() {
 
 fn measure(objects: Vec<Object>) {
     println!("resident with objects, MiB\t{}", resident());
+    let changes: Vec<Change> = objects.into_iter().map(Change::Apply).collect();
+    let mut intake = Intake::new(Options::default());
+    intake.apply(changes.iter().cloned(), Instant::now());
+    let state = intake.state();
+    let world = Built::new(PushContext::build(state.clone()));
+    println!("resident with {CLASSES} classes, MiB\t{}", resident());
+    println!("resources\t{}", world.describe());
+
     let mut times = Times::default();
-    let changes: Vec<Change> = objects.iter().cloned().map(Change::Apply).collect();
-    for _ in 0..3 {
+    for _ in 0..5 {
         let (mut intake, changes) = (Intake::new(Options::default()), changes.clone());
-        let (snapshot, _) = times.take(|| {
+        let snapshot = times.take(|| {
             intake.apply(changes, Instant::now());
-            let state = intake.state();
-            (PushContext::build(state.clone()), state)
+            PushContext::build(intake.state())
         });
         drop((snapshot, intake));
     }
     times.print("objects to first snapshot");
-
-    let mut intake = Intake::new(Options::default());
-    intake.apply(changes, Instant::now());
-    let state = intake.state();
-    let context = PushContext::build(state.clone());
-    drop(objects);
-    let world = Built::new(context);
-    println!("resident with {CLASSES} classes, MiB\t{}", resident());
-    println!("resources\t{}", world.describe());
-
     measure_repeated("full PushContext", 9, || PushContext::build(state.clone()));
     world.measure_types();
     world.measure_changes(&mut intake);
@@ -217,7 +213,7 @@ impl Built {
             }),
         ];
         for (kind, version) in changes {
-            let key = mesh::decode(&version(0).to_string())[0].key();
+            let key = mesh::decode(&version(1).to_string())[0].key();
             if last.state().objects.get(&key).is_none() {
                 continue;
             }

@@ -49,6 +49,7 @@ impl Lookup {
                 let list = table.get(hostname).map_or(&[][..], |(_, rules)| rules);
                 FoundRules { list, client: None }
             }
+            Self::View(indexes) if indexes.rules.is_empty() => FoundRules::default(),
             Self::View(indexes) => match self.service(hostname, namespace) {
                 Some(service) => {
                     let owner = &service.attributes.namespace;
