@@ -132,26 +132,32 @@ pub(crate) fn classify(
     } else {
         Reply::Ack
     };
-    let before = ask.clone();
-    ask.names.extend(subscribe.iter().cloned());
-    ask.names.retain(|name| !unsubscribe.contains(name));
-    ask.everything = (ask.everything || star_on) && !star_off;
+    // An acknowledgement, the most frequent request by far, costs nothing however many names are
+    // asked for.
+    let everything = (ask.everything || star_on) && !star_off;
+    let mut changed = ask.everything != everything;
+    ask.everything = everything;
+    let mut dropped = BTreeSet::new();
+    for name in &unsubscribe {
+        if ask.names.remove(name) {
+            changed = true;
+            dropped.insert(Arc::clone(name));
+        }
+    }
     // A client may have dropped a resource and asked for it again before it could say so, and one
     // that no longer asks by name may still get it through `*`: both are answered.
     let mut answer: BTreeSet<Arc<str>> = subscribe.difference(&unsubscribe).cloned().collect();
+    for name in &answer {
+        changed |= ask.names.insert(Arc::clone(name));
+    }
     let mut forgotten = unsubscribe;
     if ask.everything {
-        answer.extend(
-            forgotten
-                .iter()
-                .filter(|name| before.names.contains(*name))
-                .cloned(),
-        );
+        answer.append(&mut dropped);
         forgotten.clear();
     }
     Verdict::Later {
         reply,
-        changed: *ask != before,
+        changed,
         answer,
         forgotten,
     }
