@@ -323,6 +323,24 @@ impl Ads {
         Ok(reaction)
     }
 
+    /// Takes over the names of an equal interest, so that they are in memory once for all
+    /// connections that ask for the same.
+    pub(crate) fn share(&mut self, type_url: &str, interest: &Interest) {
+        let index = self.find(type_url);
+        let Some(subscription) = index.and_then(|index| self.subscriptions.get_mut(index)) else {
+            return;
+        };
+        if let Interest::Named(names) = interest
+            && subscription.interest == *interest
+        {
+            subscription.interest = interest.clone();
+            match &mut subscription.ask {
+                Ask::Sotw(ask) => ask.share(names),
+                Ask::Delta(ask) => ask.share(names),
+            }
+        }
+    }
+
     /// Says what the client ought to hold of one type, for the interest that it has now.
     pub(crate) fn set_target(&mut self, type_url: &str, target: Arc<ResourceSet>) {
         let index = self.find(type_url);

@@ -12,13 +12,13 @@ use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use crate::nonce::Nonce;
 use crate::sotw::WILDCARD;
-use crate::{Interest, Resource, ResourceSet, TypeFacts, Version};
+use crate::{Interest, Names, Resource, ResourceSet, TypeFacts, Version};
 
 /// What a client asks for of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     /// The names that are asked for one by one, without `*`.
-    names: BTreeSet<Arc<str>>,
+    names: Names,
     /// Whether everything is asked for, whatever the names.
     everything: bool,
 }
@@ -69,13 +69,20 @@ impl Ask {
         if self.everything && facts.wildcard {
             Interest::Everything
         } else {
-            Interest::Named(self.names.iter().cloned().collect())
+            Interest::Named(self.names.clone())
         }
     }
 
     /// Returns how many names are stored.
     pub(crate) fn names(&self) -> usize {
         self.names.len()
+    }
+
+    /// Takes over equal names of others, so that they are in memory once.
+    pub(crate) fn share(&mut self, names: &Names) {
+        if self.names == *names {
+            self.names = names.clone();
+        }
     }
 }
 
@@ -118,7 +125,10 @@ pub(crate) fn classify(
         }
         names.retain(|name| !unsubscribe.contains(name));
         return Verdict::Initial {
-            ask: Ask { names, everything },
+            ask: Ask {
+                names: names.into_iter().collect(),
+                everything,
+            },
             holds: Arc::new(holds(request)),
             answer: answer.difference(&unsubscribe).cloned().collect(),
         };
@@ -137,18 +147,16 @@ pub(crate) fn classify(
     let everything = (ask.everything || star_on) && !star_off;
     let mut changed = ask.everything != everything;
     ask.everything = everything;
-    let mut dropped = BTreeSet::new();
-    for name in &unsubscribe {
-        if ask.names.remove(name) {
-            changed = true;
-            dropped.insert(Arc::clone(name));
-        }
-    }
     // A client may have dropped a resource and asked for it again before it could say so, and one
     // that no longer asks by name may still get it through `*`: both are answered.
     let mut answer: BTreeSet<Arc<str>> = subscribe.difference(&unsubscribe).cloned().collect();
-    for name in &answer {
-        changed |= ask.names.insert(Arc::clone(name));
+    let known = |name: &&Arc<str>| ask.names.contains(name);
+    let mut dropped: BTreeSet<Arc<str>> = unsubscribe.iter().filter(known).cloned().collect();
+    if !dropped.is_empty() || !answer.iter().all(|name| ask.names.contains(name)) {
+        changed = true;
+        let stays = |name: &&Arc<str>| !dropped.contains(*name);
+        let names = ask.names.iter().filter(stays).chain(&answer);
+        ask.names = names.cloned().collect();
     }
     let mut forgotten = unsubscribe;
     if ask.everything {
@@ -212,7 +220,7 @@ mod tests {
 
     fn ask(everything: bool, asked: &[&str]) -> Ask {
         Ask {
-            names: names(asked),
+            names: asked.iter().copied().collect(),
             everything,
         }
     }

@@ -93,6 +93,13 @@ impl Ask {
         }
     }
 
+    /// Takes over equal names of others, so that they are in memory once.
+    pub(crate) fn share(&mut self, names: &Names) {
+        if self.names == *names {
+            self.names = names.clone();
+        }
+    }
+
     /// Returns how many names are stored.
     pub(crate) fn names(&self) -> usize {
         self.names.len()
@@ -140,6 +147,7 @@ pub(crate) fn classify(
     }
     let mut old = std::mem::replace(ask, new);
     std::mem::swap(&mut ask.doubted, &mut old.doubted);
+    ask.share(&old.names);
     if old.always_respond {
         Verdict::Forced
     } else if old.names == ask.names && old.everything == ask.everything {

@@ -423,6 +423,7 @@ impl<W: World> Stream<'_, W> {
         let mut state = self.link.state.lock();
         let cell = Arc::clone(&state.cell);
         let mut sets = Vec::with_capacity(self.ads.subscriptions().len());
+        let mut new = Vec::new();
         for subscription in self.ads.subscriptions() {
             let type_url = subscription.type_url();
             let old = self
@@ -437,9 +438,14 @@ impl<W: World> Stream<'_, W> {
             let set = same.cloned().or_else(|| {
                 let types = self.hub.registry.types();
                 let index = types.iter().position(|t| t.type_url() == &**type_url)?;
-                Some(cell.set(index, subscription.interest(), state.view.seq, old))
+                let set = cell.set(index, subscription.interest(), state.view.seq, old);
+                new.push((Arc::clone(type_url), Arc::clone(&set)));
+                Some(set)
             });
             sets.extend(set.map(|set| (Arc::clone(type_url), set)));
+        }
+        for (type_url, set) in new {
+            self.ads.share(&type_url, set.interest());
         }
         state.sets = sets.iter().map(|(_, set)| Arc::clone(set)).collect();
         self.sets = sets;
