@@ -6,31 +6,34 @@
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
-use model::{ConfigKey, Kind};
+use model::{ConfigKey, Kind, fingerprint};
 use pushctx::{ProxyClass, PushContext};
-use xds::{Interest, ResourceSet, Source};
+use xds::{Interest, Resource, ResourceSet, Source};
 
 use crate::{
-    extensions,
+    cache::Cache,
+    extensions::{self, wasm},
     patch::{self, ExtensionPatches, Patcher},
 };
 
 /// What the name of a Wasm plugin ends with when it stands as a traffic extension.
 const TRANSLATED: &str = "~istio-translated-wasmplugin";
 
-/// Extension configurations of patches that are kept: one for each such patch in the mesh.
+/// Extension configurations that are kept, of patches and of modules: one for each in the mesh.
 const CACHED_CONFIGS: usize = 10_000;
 
 /// Builds extension configurations.
 #[derive(Debug)]
 pub(crate) struct Ecds {
     patcher: Patcher<ExtensionPatches>,
+    modules: Cache<Arc<Resource>>,
 }
 
 impl Default for Ecds {
     fn default() -> Self {
         Self {
             patcher: Patcher::new(CACHED_CONFIGS),
+            modules: Cache::new(CACHED_CONFIGS),
         }
     }
 }
@@ -54,19 +57,23 @@ impl Ecds {
             .traffic_extensions_of(&workload)
             .filter(|e| interest.wants(&extensions::name(&e.meta)));
         for extension in modules {
-            if let Some(config) = extensions::wasm::config(context, extension) {
-                let (kind, name) = match extension.meta.name.strip_suffix(TRANSLATED) {
-                    Some(name) => (Kind::WasmPlugin, name),
-                    None => (Kind::TrafficExtension, &*extension.meta.name),
-                };
+            let Some(inputs) = wasm::ModuleInputs::gather(context, extension) else {
+                continue;
+            };
+            let (kind, name) = match extension.meta.name.strip_suffix(TRANSLATED) {
+                Some(name) => (Kind::WasmPlugin, name),
+                None => (Kind::TrafficExtension, &*extension.meta.name),
+            };
+            resources.push(self.modules.get_or_build(fingerprint::of(&inputs), || {
                 let key = ConfigKey::new(kind, extension.meta.namespace.clone(), name);
                 let source = Source::from(key.to_string());
-                resources.push(Arc::new(patch::finished(
+                let config = wasm::config(&inputs);
+                Arc::new(patch::finished(
                     config.name.clone(),
                     &config,
                     [source].into(),
-                )));
-            }
+                ))
+            }));
         }
         resources.into_iter().collect()
     }

@@ -35,6 +35,7 @@ use self::{context::Context, parts::Parts};
 use crate::{
     cache::Cache,
     mtls::NamespacePolicies,
+    names,
     patch::{ClassPatches, ListenerPatches, Pass, Patcher, Reach, Run},
     security::{PeerIdentity, PolicyFilters},
 };
@@ -99,8 +100,9 @@ impl Lds {
         let mut inbound = inbound::plan(&ctx, &modes);
         let logs = hbone::Loggers::of_mesh(&ctx);
         if hbone::listens(&ctx) {
-            let listener = hbone::connect_terminate(&ctx, &logs);
-            resources.extend(patched(finish(&listener, &none), Pass::SidecarInbound));
+            let inputs = hbone::TerminateInputs::gather(&ctx, &logs);
+            let build = || hbone::connect_terminate(&inputs);
+            resources.extend(patched(self.alone(&inputs, build), Pass::SidecarInbound));
             inbound.push(inbound::plan_internal(&ctx));
         }
         for plan in inbound {
@@ -110,7 +112,8 @@ impl Lds {
             resources.extend(patched(built, Pass::SidecarInbound));
         }
         if hbone::sends(&ctx) {
-            resources.push(finish(&hbone::connect_originate(&logs), &none));
+            let build = || hbone::connect_originate(&logs);
+            resources.push(self.alone(&(names::CONNECT_ORIGINATE, &logs), build));
         }
         for pass in [Pass::SidecarOutbound, Pass::SidecarInbound] {
             resources.extend(self.added(patches.as_ref(), pass));
@@ -168,6 +171,13 @@ impl Lds {
         let name = |listener: &Listener| listener.name.clone();
         let adding = patches.index().adding(pass);
         self.patcher.added(patches, adding, name)
+    }
+
+    /// Returns a listener that shares nothing with others, built when it is not cached.
+    fn alone(&self, inputs: &impl Hash, build: impl FnOnce() -> Listener) -> Arc<Resource> {
+        let key = fingerprint::of(inputs);
+        self.cache
+            .get_or_build(key, || finish(&build(), &BTreeSet::new()))
     }
 
     /// Returns the listener of a plan, built when it is not cached.

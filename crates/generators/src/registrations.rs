@@ -9,7 +9,7 @@ use xds::{
     Interest, PushOrder, Registration, ResourceSet, TypeFacts, XDS_GENERATORS, boxed, type_url,
 };
 
-use crate::{cds::Cds, ecds::Ecds, eds::Eds, lds::Lds, nds, rds::Rds, sds, world::Mesh};
+use crate::{cds::Cds, ecds::Ecds, eds::Eds, lds::Lds, nds::Nds, rds::Rds, sds, world::Mesh};
 
 /// Type URL of the name table.
 pub const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
@@ -101,9 +101,10 @@ static NDS: Registration = Registration::new(
     module_path!(),
     TypeFacts::WILDCARD.at(PushOrder::Other(0)),
     || {
+        let nds = Nds::default();
         boxed::<Mesh>(
-            |context: &PushContext, key: &Arc<ClassKey>, interest: &Interest| {
-                wanted(nds::generate(context, &context.resolve(key)), interest)
+            move |context: &PushContext, key: &Arc<ClassKey>, interest: &Interest| {
+                wanted(nds.generate(context, &context.resolve(key)), interest)
             },
         )
     },

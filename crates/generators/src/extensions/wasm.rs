@@ -27,7 +27,7 @@ use model::{
 };
 use pushctx::PushContext;
 
-use crate::convert;
+use crate::{convert, inputs::ByJson};
 
 const RUNTIME: &str = "envoy.wasm.runtime.v8";
 /// How long an agent may fetch a module, seconds.
@@ -36,14 +36,43 @@ const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 const RESOURCE_VERSION: &str = "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION";
 
-/// Builds the configuration of a module; `None` for extensions that are none.
-pub(crate) fn config(
-    snapshot: &PushContext,
-    extension: &Config<TrafficExtension>,
-) -> Option<TypedExtensionConfig> {
-    let wasm = extension.spec.wasm.as_ref()?;
+/// What the configuration of a module is built from; its hash is the cache key.
+#[derive(Hash, Debug)]
+pub(crate) struct ModuleInputs {
+    /// Name of the configuration.
+    pub name: String,
+    /// `namespace.name` of the extension.
+    plugin: String,
+    /// Version of the stored object.
+    resource_version: String,
+    wasm: ByJson<WasmConfig>,
+    /// Credentials of the registry; `None` when there are none, or none are asked for.
+    secret: Option<String>,
+}
+
+impl ModuleInputs {
+    /// Collects the inputs; `None` for extensions that are no modules.
+    pub(crate) fn gather(
+        snapshot: &PushContext,
+        extension: &Config<TrafficExtension>,
+    ) -> Option<Self> {
+        let wasm = extension.spec.wasm.as_ref()?;
+        let meta = &extension.meta;
+        Some(Self {
+            name: super::name(meta),
+            plugin: format!("{}.{}", meta.namespace, meta.name),
+            resource_version: meta.resource_version.clone(),
+            secret: pull_secret(snapshot, &wasm.image_pull_secret),
+            wasm: ByJson(wasm.clone()),
+        })
+    }
+}
+
+/// Builds the configuration of a module.
+pub(crate) fn config(inputs: &ModuleInputs) -> TypedExtensionConfig {
+    let wasm = &inputs.wasm;
     let plugin = PluginConfig {
-        name: format!("{}.{}", extension.meta.namespace, extension.meta.name),
+        name: inputs.plugin.clone(),
         root_id: wasm.plugin_name.clone(),
         configuration: Some(configuration(wasm)),
         failure_policy: match wasm.fail_strategy {
@@ -55,20 +84,20 @@ pub(crate) fn config(
         vm: Some(Vm::VmConfig(VmConfig {
             runtime: RUNTIME.to_owned(),
             code: Some(code(wasm)),
-            environment_variables: Some(environment(snapshot, extension, wasm)),
+            environment_variables: Some(environment(inputs)),
             ..VmConfig::default()
         })),
         ..PluginConfig::default()
     };
     let config = Some(plugin);
-    Some(TypedExtensionConfig {
-        name: super::name(&extension.meta),
+    TypedExtensionConfig {
+        name: inputs.name.clone(),
         typed_config: Some(if wasm.r#type == PluginType::Network {
             any(&NetworkWasm { config })
         } else {
             any(&HttpWasm { config })
         }),
-    })
+    }
 }
 
 /// The plugin's configuration as JSON text; without a type when there is none.
@@ -134,14 +163,11 @@ fn scheme(url: &str) -> Option<&str> {
     is_scheme.then_some(scheme)
 }
 
-fn environment(
-    snapshot: &PushContext,
-    extension: &Config<TrafficExtension>,
-    wasm: &WasmConfig,
-) -> EnvironmentVariables {
+fn environment(inputs: &ModuleInputs) -> EnvironmentVariables {
+    let wasm = &inputs.wasm;
     let mut values = HashMap::new();
     if !wasm.image_pull_secret.is_empty() {
-        let secret = pull_secret(snapshot, &wasm.image_pull_secret).unwrap_or_default();
+        let secret = inputs.secret.clone().unwrap_or_default();
         values.insert(PULL_SECRET.to_owned(), secret);
     }
     let policy = match wasm.image_pull_policy {
@@ -150,7 +176,7 @@ fn environment(
         PullPolicy::Always => Some("Always"),
     };
     values.extend(policy.map(|policy| (PULL_POLICY.to_owned(), policy.to_owned())));
-    let version = extension.meta.resource_version.clone();
+    let version = inputs.resource_version.clone();
     values.insert(RESOURCE_VERSION.to_owned(), version);
     let mut host_env_keys = Vec::new();
     for variable in wasm.vm_config.iter().flat_map(|vm| &vm.env) {

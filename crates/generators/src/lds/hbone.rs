@@ -1,9 +1,12 @@
 //! Listeners of HBONE on sidecars: the end of tunnels from others, and the start of own ones
 //! (listeners §16).
 
-use std::sync::Arc;
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use envoy_json::typed_struct;
+use envoy_json::{encode::canonical_vec, typed_struct};
 use envoy_types::pb::{
     envoy::{
         config::{
@@ -96,19 +99,49 @@ pub(crate) fn sends(ctx: &Context<'_>) -> bool {
     features.ambient && features.sending_hbone
 }
 
+/// What the listener that ends tunnels is built from; its hash is the cache key.
+#[derive(PartialEq, Hash, Debug)]
+pub(crate) struct TerminateInputs {
+    /// Addresses that it listens on.
+    wildcards: Vec<Arc<str>>,
+    /// What the proxy has.
+    capabilities: Capabilities,
+    /// Trust domains that peers must be of; none means any.
+    trust_domains: Vec<String>,
+    /// Loggers of the mesh.
+    logs: Loggers,
+}
+
+impl TerminateInputs {
+    /// Collects the inputs.
+    pub(crate) fn gather(ctx: &Context<'_>, logs: &Loggers) -> Self {
+        Self {
+            wildcards: ctx.local.wildcards.to_vec(),
+            capabilities: Capabilities::of(ctx.proxy()),
+            trust_domains: if ctx.features().skip_validate_trust_domain {
+                Vec::new()
+            } else {
+                let domains = trust_domains(ctx.mesh());
+                domains.into_iter().map(str::to_owned).collect()
+            },
+            logs: logs.clone(),
+        }
+    }
+}
+
 /// Builds the listener that ends tunnels.
-pub(crate) fn connect_terminate(ctx: &Context<'_>, logs: &Loggers) -> Listener {
-    let wildcards: &[Arc<str>] = &ctx.local.wildcards;
+pub(crate) fn connect_terminate(inputs: &TerminateInputs) -> Listener {
+    let wildcards = &inputs.wildcards;
     Listener {
         name: CONNECT_TERMINATE.to_owned(),
         address: Some(address(&wildcards[0], PORT)),
         additional_addresses: additional_addresses(&wildcards[1..], PORT),
         connection_balance_config: Some(exact_balance()),
-        access_log: logs.listener.clone(),
+        access_log: inputs.logs.listener.clone(),
         filter_chains: vec![FilterChain {
             name: "default".to_owned(),
-            transport_socket: Some(socket(ctx)),
-            filters: vec![network(http_manager::NAME, &manager(ctx, logs))],
+            transport_socket: Some(socket(inputs)),
+            filters: vec![network(http_manager::NAME, &manager(inputs))],
             ..FilterChain::default()
         }],
         ..Listener::default()
@@ -156,6 +189,23 @@ pub(crate) struct Loggers {
     pub originate: Vec<AccessLog>,
 }
 
+impl Hash for Loggers {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            listener,
+            terminate,
+            originate_listener,
+            originate,
+        } = self;
+        for logs in [listener, terminate, originate_listener, originate] {
+            logs.len().hash(state);
+            for log in logs {
+                canonical_vec(log).hash(state);
+            }
+        }
+    }
+}
+
 impl Loggers {
     /// The loggers that the mesh asks for.
     pub(crate) fn of_mesh(ctx: &Context<'_>) -> Self {
@@ -195,16 +245,12 @@ fn failed_status() -> AccessLogFilter {
     }
 }
 
-fn socket(ctx: &Context<'_>) -> envoy_types::pb::envoy::config::core::v3::TransportSocket {
-    let capabilities = Capabilities::of(ctx.proxy());
-    let names = if ctx.features().skip_validate_trust_domain {
-        Vec::new()
-    } else {
-        trust_domains(ctx.mesh())
-    };
+fn socket(inputs: &TerminateInputs) -> envoy_types::pb::envoy::config::core::v3::TransportSocket {
+    let capabilities = inputs.capabilities;
     let validation = CertificateValidationContext {
-        match_typed_subject_alt_names: names
-            .into_iter()
+        match_typed_subject_alt_names: inputs
+            .trust_domains
+            .iter()
             .map(|domain| SubjectAltNameMatcher {
                 san_type: SanType::Uri.into(),
                 matcher: Some(StringMatcher {
@@ -247,9 +293,9 @@ fn socket(ctx: &Context<'_>) -> envoy_types::pb::envoy::config::core::v3::Transp
     convert::transport_socket("tls", envoy_json::any(&context))
 }
 
-fn manager(ctx: &Context<'_>, logs: &Loggers) -> HttpConnectionManager {
+fn manager(inputs: &TerminateInputs) -> HttpConnectionManager {
     let mut filters = Vec::new();
-    if Capabilities::of(ctx.proxy()).peer_metadata {
+    if inputs.capabilities.peer_metadata {
         let value = serde_json::json!({
             "downstream_discovery": [{"workload_discovery": {}}],
             "shared_with_upstream": true,
@@ -259,7 +305,7 @@ fn manager(ctx: &Context<'_>, logs: &Loggers) -> HttpConnectionManager {
     }
     filters.push(filter(
         "connect_authority",
-        envoy_json::any(&connect_authority(ctx)),
+        envoy_json::any(&connect_authority(inputs.capabilities)),
     ));
     filters.push(filter(
         "envoy.filters.http.router",
@@ -269,7 +315,7 @@ fn manager(ctx: &Context<'_>, logs: &Loggers) -> HttpConnectionManager {
         stat_prefix: CONNECT_TERMINATE.to_owned(),
         route_specifier: Some(RouteSpecifier::RouteConfig(routes())),
         http_filters: filters,
-        access_log: logs.terminate.clone(),
+        access_log: inputs.logs.terminate.clone(),
         server_name: "istio-envoy".to_owned(),
         use_remote_address: convert::bool_value(false),
         forward_client_cert_details: ForwardClientCertDetails::AppendForward.into(),
@@ -299,9 +345,9 @@ fn manager(ctx: &Context<'_>, logs: &Loggers) -> HttpConnectionManager {
 }
 
 /// Tells the listener behind what the tunnel knows: destination, source and identities.
-fn connect_authority(ctx: &Context<'_>) -> SetFilterState {
+fn connect_authority(capabilities: Capabilities) -> SetFilterState {
     // Stock Envoy has no such factory; its plain strings do the same but for connection pools.
-    let hashed = if Capabilities::of(ctx.proxy()).peer_metadata {
+    let hashed = if capabilities.peer_metadata {
         HASHABLE_STRING
     } else {
         "envoy.string"

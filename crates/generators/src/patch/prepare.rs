@@ -54,7 +54,7 @@ pub(crate) struct Patch {
     pub value: Option<DynamicMessage>,
     /// Hash of all of the above.
     pub fingerprint: u64,
-    /// It sets what others are found by, such as a name.
+    /// It sets the name by which others find the resource.
     pub changes_keys: bool,
     version: VersionCondition,
 }
@@ -139,7 +139,7 @@ impl Patch {
             apply_to: patch.apply_to,
             operation,
             fingerprint: fingerprint::of(&(source, index, fingerprint::of_json(patch))),
-            changes_keys: value.as_ref().is_some_and(sets_key),
+            changes_keys: renames(patch.apply_to, value.as_ref()),
             matching,
             value,
             version,
@@ -246,11 +246,11 @@ impl Patch {
 /// Why a patch of most operations fails that states no value.
 const NO_VALUE: &str = "it has no value";
 
-/// Tells whether a value, merged into a resource, can change what patches find that by.
-fn sets_key(value: &DynamicMessage) -> bool {
-    ["name", "address", "filter_chain_match", "domains"]
-        .iter()
-        .any(|field| value.has_field_by_name(field))
+/// Tells whether merging a value changes the name by which patches find a whole resource. What is in
+/// a resource is found among the patches that reach the resource.
+fn renames(apply_to: ApplyTo, value: Option<&DynamicMessage>) -> bool {
+    matches!(apply_to, ApplyTo::Cluster | ApplyTo::RouteConfiguration)
+        && value.is_some_and(|value| value.has_field_by_name("name"))
 }
 
 /// Tells whether the place within a list means something for these.
