@@ -127,7 +127,7 @@ fn validate_tells_what_patches_touch_and_why_not() {
         &format!("{{configPatches: [{}]}}", patches.join(", ")),
     );
     let added = "{operation: ADD, value: {name: a, type: STATIC, connect_timeout: 1s}}";
-    // Nothing in the folder is a gateway: one as the selector says is assumed.
+    // Nothing in the folder is a gateway: one as the selector says is assumed, and gets `some` too.
     let gateways = filter(
         "gateways",
         &format!(
@@ -146,13 +146,13 @@ fn validate_tells_what_patches_touch_and_why_not() {
     let output = istiod(folder(&files).path(), &["validate", "--config", "."]);
     let report = text(&output.stdout);
     let lines = [
-        "some: spec.configPatches[1]: touches no resource: matches nothing that is built for 1 classes of proxies",
+        "some: spec.configPatches[1]: touches no resource: matches nothing that is built for 2 classes of proxies",
         "some: spec.configPatches[2]: touches no resource: REMOVE: no filter is called \"absent\"",
         "some: spec.configPatches[3]: skipped where it does not fit: \"envoy.filters.network.http_connection_manager\": cannot merge a",
         "none: spec.configPatches[0]: touches no resource: the filter attaches to no proxy",
         "EnvoyFilter shop/gateways: touches 1 resources in 1 of 1 classes of proxies",
         "EnvoyFilter shop/none: touches 0 resources in 0 of 0 classes of proxies",
-        "EnvoyFilter shop/some: touches 1 resources in 1 of 1 classes of proxies",
+        "EnvoyFilter shop/some: touches 1 resources in 1 of 2 classes of proxies",
     ];
     for line in lines {
         assert!(report.contains(line), "{report} lacks {line}");
