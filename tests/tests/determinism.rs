@@ -1,6 +1,8 @@
 //! Law 1: the same inputs give the same bytes, in whatever order they arrive and on however many
 //! threads resources are built.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{collections::BTreeMap, fs, path::Path};
 
 use rayon::prelude::*;

@@ -5,6 +5,13 @@
 //! then the same allocations as before. A resource that is built again, even to the same bytes, is
 //! another allocation.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests"
+)]
+
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use intake::{Change, Decoder, Intake, Options};

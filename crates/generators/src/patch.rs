@@ -34,8 +34,8 @@ pub(crate) use listener::ListenerPatches;
 pub(crate) use prepare::Patch;
 use prepare::PreparedFilter;
 pub(crate) use route::{RouteNames, RoutePatches};
-pub(crate) use run::Run;
 use run::Outcomes;
+pub(crate) use run::Run;
 
 use crate::cache::Cache;
 
@@ -146,7 +146,7 @@ impl<I: PatchIndex> Patches<I> {
             .collect();
         let outcomes = context.patch_outcomes();
         for (patch, reason) in filters.iter().flat_map(|filter| &filter.failures) {
-            run::report_failure(patch.clone(), reason, outcomes);
+            run::report_failure(patch, reason, outcomes);
         }
         let key = set_key(&filters, &class.proxy);
         let set = self.sets.get_or_build(key, || {
@@ -352,7 +352,6 @@ impl<I: PatchIndex> Patcher<I> {
         };
         adding.filter_map(resource).collect()
     }
-
 }
 
 /// Decodes what was encoded here.

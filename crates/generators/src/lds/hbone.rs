@@ -116,7 +116,7 @@ impl TerminateInputs {
     /// Collects the inputs.
     pub(crate) fn gather(ctx: &Context<'_>, logs: &Loggers) -> Self {
         Self {
-            wildcards: ctx.local.wildcards.to_vec(),
+            wildcards: ctx.local.wildcards.clone(),
             capabilities: Capabilities::of(ctx.proxy()),
             trust_domains: if ctx.features().skip_validate_trust_domain {
                 Vec::new()

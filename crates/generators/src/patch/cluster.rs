@@ -83,16 +83,14 @@ impl ClusterPatches {
     /// Tells which patches may touch a cluster. `hosts` are the host names behind an inbound cluster.
     pub(crate) fn reach(&self, name: &str, hosts: &[Arc<str>], pass: Pass) -> Reach {
         let candidates = self.positions(name, hosts);
-        Reach::of(candidates.iter().map(|at| &self.patches[*at as usize]), pass)
+        Reach::of(
+            candidates.iter().map(|at| &self.patches[*at as usize]),
+            pass,
+        )
     }
 
     /// Patches a cluster; `None` when it is removed.
-    pub(crate) fn apply(
-        &self,
-        cluster: Cluster,
-        hosts: &[Arc<str>],
-        run: &Run,
-    ) -> Option<Cluster> {
+    pub(crate) fn apply(&self, cluster: Cluster, hosts: &[Arc<str>], run: &Run) -> Option<Cluster> {
         let mut cluster = Some(cluster);
         walk(
             &mut cluster,
@@ -208,16 +206,12 @@ fn merge_transport_socket(patch: &Arc<Patch>, cluster: &mut Cluster, run: &Run) 
         }
         return true;
     }
-    match cluster
-        .transport_socket
-        .as_mut()
-        .filter(|socket| socket.name == wanted.name)
-    {
-        Some(socket) => merge_socket(patch, socket, &wanted, run),
-        None => {
-            cluster.transport_socket = Some(wanted);
-            run.applied(patch);
-        }
+    let own = cluster.transport_socket.as_mut();
+    if let Some(socket) = own.filter(|socket| socket.name == wanted.name) {
+        merge_socket(patch, socket, &wanted, run);
+    } else {
+        cluster.transport_socket = Some(wanted);
+        run.applied(patch);
     }
     true
 }

@@ -77,11 +77,17 @@ pub(super) fn change<F: Named + Clone>(
             return true;
         }
         (operation, Some(name), None) => {
-            run.missed(patch, &format_args!("{operation}: no filter is called {name:?}"));
+            run.missed(
+                patch,
+                &format_args!("{operation}: no filter is called {name:?}"),
+            );
             return false;
         }
         (operation, ..) => {
-            run.missed(patch, &format_args!("{operation} without the name of a filter does nothing"));
+            run.missed(
+                patch,
+                &format_args!("{operation} without the name of a filter does nothing"),
+            );
             return false;
         }
     };
@@ -102,7 +108,10 @@ pub(super) fn merge<F: Named + Clone>(
 ) -> bool {
     let name = filter.name().to_owned();
     let Some(target) = filter.config() else {
-        run.missed(patch, &format_args!("MERGE: {name:?} has no configuration of its own"));
+        run.missed(
+            patch,
+            &format_args!("MERGE: {name:?} has no configuration of its own"),
+        );
         return false;
     };
     let Some(mut value) = patch.typed::<F>(run) else {

@@ -51,6 +51,11 @@ impl<K> Kind<K> {
     fn get(&self, position: u32) -> &Arc<Patch> {
         &self.patches[position as usize]
     }
+
+    /// Tells whether any of these is for a pass.
+    fn any(&self, positions: &[u32], pass: Pass) -> bool {
+        positions.iter().any(|at| self.get(*at).is_for(pass))
+    }
 }
 
 impl PatchIndex for ListenerPatches {
@@ -136,22 +141,21 @@ impl ListenerPatches {
     /// Tells whether patches may touch a listener or anything in it, or it would be tidied up.
     pub(crate) fn concerns(&self, listener: &Listener, pass: Pass) -> bool {
         let keys = ListenerKeys::of(listener);
-        fn any<K>(kind: &Kind<K>, positions: &[u32], pass: Pass) -> bool {
-            positions.iter().any(|at| kind.get(*at).is_for(pass))
-        }
         let has_routes = takes_route_patches(listener, pass) && !self.routes.is_empty();
         let chains = listener.filter_chains.iter();
         has_routes
             || is_untidy(listener)
-            || any(&self.listeners, &self.of_listener(&keys), pass)
-            || any(&self.listener_filters, &self.of_listener_filters(&keys), pass)
-            || any(&self.chains, &self.chains.additions, pass)
+            || self.listeners.any(&self.of_listener(&keys), pass)
+            || self
+                .listener_filters
+                .any(&self.of_listener_filters(&keys), pass)
+            || self.chains.any(&self.chains.additions, pass)
             || chains.chain(&listener.default_filter_chain).any(|chain| {
                 let probes = ChainKeys::of(&keys, chain).probes();
                 let kinds = [&self.chains, &self.network_filters, &self.http_filters];
-                kinds.iter().any(|kind| {
-                    any(kind, &kind.buckets.candidates(probes.iter().cloned()), pass)
-                })
+                kinds
+                    .iter()
+                    .any(|kind| kind.any(&kind.buckets.candidates(probes.iter().cloned()), pass))
             })
     }
 
@@ -212,7 +216,10 @@ impl ListenerPatches {
                     return Step::Stop;
                 }
                 let Some(lists) = patch.merges() else {
-                    run.missed(patch, &format_args!("listeners have no {}", patch.operation));
+                    run.missed(
+                        patch,
+                        &format_args!("listeners have no {}", patch.operation),
+                    );
                     return Step::Untouched;
                 };
                 patch.merge_into(listener, lists, run);

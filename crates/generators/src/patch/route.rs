@@ -80,8 +80,7 @@ impl PatchIndex for RoutePatches {
                 _ => index.routes.push(position, key(patch)),
             }
         }
-        index.everywhere =
-            Pass::ALL.map(|pass| Reach::of(everywhere.iter().copied(), pass));
+        index.everywhere = Pass::ALL.map(|pass| Reach::of(everywhere.iter().copied(), pass));
         index.patches = patches;
         index
     }
@@ -249,7 +248,10 @@ impl RoutePatches {
                 patch.merge_into(routes, lists, run);
                 names.rename(&routes.name);
             } else {
-                run.missed(patch, &format_args!("route configurations have no {}", patch.operation));
+                run.missed(
+                    patch,
+                    &format_args!("route configurations have no {}", patch.operation),
+                );
             }
         }
         let mut removed = BTreeSet::new();
@@ -373,8 +375,15 @@ fn insert(slots: &mut Vec<Option<Route>>, patch: &Arc<Patch>, run: &Run) {
         (Operation::InsertBefore | Operation::InsertFirst, None, _)
         | (Operation::InsertFirst, Some(_), Some(_)) => 0,
         (Operation::InsertBefore, Some(_), Some(at)) => at,
-        (Operation::InsertAfter | Operation::InsertBefore | Operation::InsertFirst, Some(_), None) => {
-            run.missed(patch, &format_args!("{}: no route matches", patch.operation));
+        (
+            Operation::InsertAfter | Operation::InsertBefore | Operation::InsertFirst,
+            Some(_),
+            None,
+        ) => {
+            run.missed(
+                patch,
+                &format_args!("{}: no route matches", patch.operation),
+            );
             return;
         }
         (Operation::Replace, ..) => {

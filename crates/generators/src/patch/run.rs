@@ -70,9 +70,8 @@ impl Run {
 
     fn skip(&self, patch: &Arc<Patch>, skip: Skip) {
         let skipped = &mut self.outcomes.borrow_mut().skipped;
-        let is_known = |(known, reason): &(Arc<Patch>, Skip)| {
-            Arc::ptr_eq(known, patch) && *reason == skip
-        };
+        let is_known =
+            |(known, reason): &(Arc<Patch>, Skip)| Arc::ptr_eq(known, patch) && *reason == skip;
         if !skipped.iter().any(is_known) {
             skipped.push((patch.clone(), skip));
         }
@@ -98,7 +97,9 @@ impl Outcomes {
     /// The objects behind the patches that took effect.
     pub(super) fn sources(&self) -> BTreeSet<Source> {
         let sources = self.applied.iter();
-        sources.map(|patch| patch.source.to_string().into()).collect()
+        sources
+            .map(|patch| patch.source.to_string().into())
+            .collect()
     }
 
     /// Reports what happened for one class. A failure is logged when it is new.
@@ -108,7 +109,7 @@ impl Outcomes {
         }
         for (patch, skip) in &self.skipped {
             match skip {
-                Skip::Failed(reason) => report_failure(patch.id(), reason, to),
+                Skip::Failed(reason) => report_failure(&patch.id(), reason, to),
                 Skip::Missed(reason) => to.missed(patch.id(), reason),
             }
         }
@@ -116,7 +117,7 @@ impl Outcomes {
 }
 
 /// Reports a patch that cannot be applied, and logs it when that is new.
-pub(super) fn report_failure(patch: pushctx::PatchId, reason: &str, to: &PatchOutcomes) {
+pub(super) fn report_failure(patch: &pushctx::PatchId, reason: &str, to: &PatchOutcomes) {
     if to.failed(patch.clone(), reason) {
         tracing::warn!(
             config = %patch.filter,

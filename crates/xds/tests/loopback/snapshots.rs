@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service
 use parking_lot::{Condvar, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
@@ -138,7 +139,8 @@ async fn a_snapshot_dies_when_the_last_push_on_it_ends() {
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(xds::serve(
+    let mut serving = JoinSet::new();
+    serving.spawn(xds::serve(
         TcpListenerStream::new(listener),
         server.service(),
         Transport::default(),
@@ -169,5 +171,5 @@ async fn a_snapshot_dies_when_the_last_push_on_it_ends() {
     gate.open();
     while follow(&requests, &mut responses).await != "49" {}
     until("one alive", || live.load(Ordering::SeqCst) == 1).await;
-    serving.abort();
+    serving.abort_all();
 }

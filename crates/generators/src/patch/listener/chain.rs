@@ -128,8 +128,9 @@ impl ListenerPatches {
 /// Patches the filters of a connection manager.
 fn patch_http_filters(filter: &mut Filter, patches: &[&Arc<Patch>], run: &Run) {
     let name = filter.name.clone();
-    let of_manager =
-        |patch: &&&Arc<Patch>| filter_match(patch).is_none_or(|f| f.name.is_empty() || f.name == name);
+    let of_manager = |patch: &&&Arc<Patch>| {
+        filter_match(patch).is_none_or(|f| f.name.is_empty() || f.name == name)
+    };
     edit_manager(filter, |manager| {
         let mut changed = false;
         for patch in patches.iter().filter(of_manager) {

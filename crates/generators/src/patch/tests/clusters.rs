@@ -1,5 +1,10 @@
 //! Clusters (§9).
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "values are written where they are passed"
+)]
+
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 
 use super::*;
@@ -9,14 +14,11 @@ const TLS: &str =
     "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const RAW: &str = "type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
 
+type Reports = (Vec<usize>, Vec<usize>, Vec<usize>);
+
 /// Patches a cluster; gives what is left and what was reported.
 #[track_caller]
-fn patched(
-    patches: &[Value],
-    cluster: &Value,
-    hosts: &[&str],
-    pass: Pass,
-) -> (Value, (Vec<usize>, Vec<usize>, Vec<usize>)) {
+fn patched(patches: &[Value], cluster: &Value, hosts: &[&str], pass: Pass) -> (Value, Reports) {
     let index: ClusterPatches = index(patches);
     let hosts: Vec<Arc<str>> = hosts.iter().copied().map(Arc::from).collect();
     let run = run(pass);
@@ -231,12 +233,7 @@ fn a_transport_socket_swallows_the_rest_of_its_patch() {
     );
     // Another name, or none: replaced.
     let raw = socket("raw", RAW, "");
-    check(
-        &merge(tls("b")),
-        of(raw.clone()),
-        &of(tls("b")),
-        (&[0], &[], &[]),
-    );
+    check(&merge(tls("b")), of(raw), &of(tls("b")), (&[0], &[], &[]));
     check(
         &merge(tls("b")),
         json!({"name": "c"}),

@@ -1,5 +1,10 @@
 //! Listeners, their filters and chains (§10 to §14).
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "values are written where they are passed"
+)]
+
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::*;

@@ -1,5 +1,10 @@
 //! Route configurations, virtual hosts and routes (§15).
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "values are written where they are passed"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
