@@ -70,6 +70,8 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// Port of plaintext xDS.
     pub xds: SocketAddr,
+    /// Port of xDS over TLS and of certificates.
+    pub secure: SocketAddr,
     /// Port of `/ready`.
     pub http: SocketAddr,
     /// Port of `/metrics`.
@@ -91,6 +93,7 @@ impl Setup {
             arguments: Vec::new(),
             environment: Vec::new(),
             xds: free()?,
+            secure: free()?,
             http: free()?,
             monitoring: free()?,
             log: folder.join("istiod.log"),
@@ -118,6 +121,7 @@ impl ControlPlane {
         }
         for (flag, address) in [
             ("--grpcAddr", setup.xds),
+            ("--secureGRPCAddr", setup.secure),
             ("--httpAddr", setup.http),
             ("--monitoringAddr", setup.monitoring),
         ] {

@@ -150,6 +150,14 @@ impl Envoy {
     /// # Errors
     /// When there is no Envoy, it does not start, or its admin port does not answer.
     pub async fn start(setup: &Setup) -> Result<Self> {
+        Self::start_with(setup, &[]).await
+    }
+
+    /// Starts an Envoy; the bootstrap is printed with further arguments.
+    ///
+    /// # Errors
+    /// When there is no Envoy, it does not start, or its admin port does not answer.
+    pub async fn start_with(setup: &Setup, arguments: &[String]) -> Result<Self> {
         let envoy = binary().await?;
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let mut print = Command::new(control_plane::binary().await?);
@@ -159,6 +167,7 @@ impl Envoy {
             .arg(&setup.node)
             .args(["--xds-address", &setup.xds.to_string()])
             .args(["--admin-address", &admin.to_string()]);
+        print.args(arguments);
         if setup.delta {
             print.arg("--delta");
         }

@@ -51,13 +51,28 @@ pub async fn get(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Result<Answer> {
-    timeout(PATIENCE, exchange(address, host, path, headers))
+    request("GET", address, host, path, headers).await
+}
+
+/// Sends a request with this method and no body, on a connection of its own.
+///
+/// # Errors
+/// When there is no answer within ten seconds.
+pub async fn request(
+    method: &str,
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Answer> {
+    timeout(PATIENCE, exchange(method, address, host, path, headers))
         .await
         .with_context(|| format!("no answer from {address} within {PATIENCE:?}"))?
         .with_context(|| format!("ask {address} for {host}{path}"))
 }
 
 async fn exchange(
+    method: &str,
     address: SocketAddr,
     host: &str,
     path: &str,
@@ -69,7 +84,10 @@ async fn exchange(
     // Dropped, and with it the connection, when the answer is there.
     let mut connections = JoinSet::new();
     connections.spawn(connection);
-    let mut request = Request::get(path).header("host", host);
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", host);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

@@ -7,6 +7,7 @@ pub mod corpus;
 pub mod envoy;
 mod generate;
 pub mod http;
+pub mod identity;
 pub mod load;
 pub mod process;
 pub mod tls;

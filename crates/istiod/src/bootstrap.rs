@@ -1,18 +1,26 @@
 //! An Envoy bootstrap that connects a proxy to this control plane.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use anyhow::Context as _;
 
 use model::Node;
 use serde_json::{Value, json};
 
 use generators::node;
 
+use crate::certificate;
+
 /// The cluster that carries xDS.
 const XDS_CLUSTER: &str = "xds-grpc";
 /// The cluster of the agent's secret service, which Istio's listeners refer to by name.
 const SDS_CLUSTER: &str = "sds-grpc";
 /// Where Istio's agent serves secrets.
-const SDS_SOCKET: &str = "./var/run/secrets/workload-spiffe-uds/socket";
+pub(crate) const SDS_SOCKET: &str = "./var/run/secrets/workload-spiffe-uds/socket";
 
 /// Host and port of a control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,8 +59,64 @@ pub struct BootstrapOptions {
     pub xds: HostPort,
     /// Ask for differences (delta) instead of the state of the world.
     pub delta: bool,
+    /// How xDS is secured; `None` for plaintext.
+    pub secure: Option<Secure>,
+    /// Where secrets are served to the proxy.
+    pub sds_socket: String,
     /// Where the proxy's admin interface listens; `None` switches it off.
     pub admin: Option<HostPort>,
+}
+
+/// Mutual TLS with the control plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Secure {
+    folder: PathBuf,
+    server_name: String,
+}
+
+impl Secure {
+    /// Mutual TLS with the certificates in a folder that `istiod certificate` keeps fresh, to a control
+    /// plane that has a name in its certificate.
+    ///
+    /// # Errors
+    /// When the working folder, which relative paths start from, is not known.
+    pub fn new(folder: &Path, server_name: &str) -> anyhow::Result<Self> {
+        // The proxy may run elsewhere.
+        let folder = std::path::absolute(folder).context("find the folder of certificates")?;
+        Ok(Self {
+            folder,
+            server_name: server_name.to_owned(),
+        })
+    }
+
+    /// The transport socket. Envoy watches the files, and takes over what is moved to their names.
+    fn transport_socket(&self) -> Value {
+        let secret = |name: &str| {
+            let path = self.folder.join(certificate::secret_file(name));
+            json!({"name": name, "sdsConfig": {
+                "pathConfigSource": {"path": path, "watchedDirectory": {"path": self.folder}},
+                "resourceApiVersion": "V3",
+            }})
+        };
+        json!({
+            "name": "envoy.transport_sockets.tls",
+            "typedConfig": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "sni": self.server_name,
+                "commonTlsContext": {
+                    "alpnProtocols": ["h2"],
+                    "tlsParams": {"tlsMinimumProtocolVersion": "TLSv1_2", "tlsMaximumProtocolVersion": "TLSv1_3"},
+                    "tlsCertificateSdsSecretConfigs": [secret(certificate::CERTIFICATE)],
+                    "combinedValidationContext": {
+                        "defaultValidationContext": {"matchTypedSubjectAltNames": [
+                            {"sanType": "DNS", "matcher": {"exact": self.server_name}},
+                        ]},
+                        "validationContextSdsSecretConfig": secret(certificate::ROOT),
+                    },
+                },
+            },
+        })
+    }
 }
 
 /// Writes the bootstrap of a node as protobuf JSON. It works with a stock Envoy.
@@ -77,9 +141,12 @@ pub fn bootstrap(proxy: &Node, options: &BootstrapOptions) -> Value {
         },
         "staticResources": {"clusters": [
             cluster(XDS_CLUSTER, &address(&options.xds), options.xds.host.parse::<std::net::IpAddr>().is_ok()),
-            cluster(SDS_CLUSTER, &json!({"pipe": {"path": SDS_SOCKET}}), true),
+            cluster(SDS_CLUSTER, &json!({"pipe": {"path": options.sds_socket}}), true),
         ]},
     });
+    if let Some(secure) = &options.secure {
+        bootstrap["staticResources"]["clusters"][0]["transportSocket"] = secure.transport_socket();
+    }
     if let Some(admin) = &options.admin {
         bootstrap["admin"] = json!({"address": address(admin)});
     }

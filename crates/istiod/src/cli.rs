@@ -4,7 +4,12 @@ use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{bootstrap::HostPort, generate::ResourceType};
+use crate::{
+    bootstrap::{self, HostPort},
+    certificate::CertificateArgs,
+    generate::ResourceType,
+    tls::SecureArgs,
+};
 
 /// The control plane of an Istio mesh.
 #[derive(Debug, Parser)]
@@ -30,6 +35,8 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Print an Envoy bootstrap that connects a proxy to a control plane.
     Bootstrap(BootstrapArgs),
+    /// Keep the certificate of a workload fresh in a folder.
+    Certificate(CertificateArgs),
 }
 
 /// Where configuration is read.
@@ -63,9 +70,17 @@ pub struct DiscoveryArgs {
     /// Where configuration is read.
     #[command(flatten)]
     pub source: ConfigArgs,
-    /// Address of plaintext xDS.
-    #[arg(long = "grpcAddr", alias = "grpc-addr", default_value = "0.0.0.0:15010", value_parser = parse_address)]
-    pub grpc: SocketAddr,
+    /// Address of plaintext xDS; '' switches it off.
+    #[arg(
+        long = "grpcAddr",
+        alias = "grpc-addr",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:15010"
+    )]
+    pub grpc: Bind,
+    /// The secure port and the certificate authority.
+    #[command(flatten)]
+    pub secure: SecureArgs,
     /// Address of `/ready` and `/debug`.
     #[arg(long = "httpAddr", alias = "http-addr", default_value = "0.0.0.0:8080", value_parser = parse_address)]
     pub http: SocketAddr,
@@ -161,6 +176,21 @@ pub struct BootstrapArgs {
     /// Ask for differences (delta xDS) instead of the state of the world.
     #[arg(long)]
     pub delta: bool,
+    /// Folder that `istiod certificate` keeps fresh: xDS goes over mutual TLS, to the secure port.
+    #[arg(long, value_name = "FOLDER")]
+    pub certificates: Option<PathBuf>,
+    /// The name that the control plane's certificate must have.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "istiod.istio-system.svc",
+        requires = "certificates"
+    )]
+    pub xds_server_name: String,
+    /// Socket on which the proxy gets its certificates: that of Istio's agent by default, or the one
+    /// of `istiod certificate --sds-socket`.
+    #[arg(long, value_name = "PATH", default_value = bootstrap::SDS_SOCKET)]
+    pub sds_socket: String,
     /// Where the proxy's admin interface listens; none by default.
     #[arg(long, value_name = "HOST:PORT")]
     pub admin_address: Option<HostPort>,
@@ -184,6 +214,21 @@ pub enum ReportOutput {
     Json,
 }
 
+/// An address to listen on, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bind(pub Option<SocketAddr>);
+
+impl std::str::FromStr for Bind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self(None));
+        }
+        parse_address(text).map(|address| Self(Some(address)))
+    }
+}
+
 /// Reads an address; `:15010` means all interfaces.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let full = if text.starts_with(':') {
@@ -195,7 +240,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{text:?} is not an address such as :15010 or 127.0.0.1:15010"))
 }
 
-fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     text.parse::<model::api::Duration>()
         .ok()
         .filter(|d| !d.is_negative())

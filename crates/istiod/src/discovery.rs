@@ -28,7 +28,7 @@ use crate::{
     metrics::Metrics,
     reload::Reload,
     settings::{Settings, SettingsFile},
-    sources, throttling,
+    sources, throttling, tls,
 };
 
 /// Batches of changes that may wait for the intake. A source sends one batch for each change of its
@@ -60,7 +60,7 @@ pub fn run(
 }
 
 /// Sends the log to the standard error output, at the level of `RUST_LOG` or INFO.
-fn log(json: bool) -> anyhow::Result<()> {
+pub(crate) fn log(json: bool) -> anyhow::Result<()> {
     use tracing_subscriber::{EnvFilter, fmt};
     let filter = EnvFilter::builder()
         .with_default_directive(tracing::Level::INFO.into())
@@ -122,7 +122,7 @@ async fn serve(
     let (publisher, snapshots) = Publisher::new(first.clone());
     let everything = PushRequest::everything(Reason::Global, started.into_std());
     server.publish(first, &Update(everything));
-    let latest = Arc::new(Mutex::new(state));
+    let latest = Arc::new(Mutex::new(state.clone()));
     let (debounce, debouncing) =
         debounce::Driver::new(settings.debounce(), debounce::DEFAULT_QUEUE);
     let root_namespace: Arc<str> = latest.lock().mesh.root_namespace.as_str().into();
@@ -162,10 +162,11 @@ async fn serve(
     let stop = CancellationToken::new();
     let stopped = |token: &CancellationToken| token.clone().cancelled_owned();
     let mut tasks = JoinSet::new();
-    let addresses = [args.http, args.monitoring, args.grpc];
-    let [http, monitoring, grpc] = bind_all(addresses)?;
+    let secure = tls::serve::open(&args.secure, &settings, &state)?;
+    let [http, monitoring] = bind_all([args.http, args.monitoring])?;
+    let grpc = args.grpc.0.map(http::bind).transpose()?;
     tracing::info!(
-        xds = %grpc.local_addr()?,
+        xds = ?grpc.as_ref().and_then(|grpc| grpc.local_addr().ok()),
         ready = %http.local_addr()?,
         metrics = %monitoring.local_addr()?,
         "listening"
@@ -197,7 +198,7 @@ async fn serve(
     sources::watch(source, &report, changes, &mut tasks, &stop)?;
     tracing::info!(paths = ?args.source.config, "watching");
     let pipeline = Pipeline {
-        latest,
+        latest: latest.clone(),
         publisher: Arc::new(Mutex::new(publisher)),
         translator: Arc::new(Mutex::new(translator)),
         snapshots,
@@ -226,12 +227,17 @@ async fn serve(
             Ok(())
         }
     });
-    let service = server.service().receive_bytes(transport.receive_bytes);
-    let draining = stopped(&stop);
-    tasks.spawn(async move {
-        xds::serve(TcpListenerStream::new(grpc), service, transport, draining).await;
-        Ok(())
-    });
+    if let Some(secure) = secure {
+        secure.serve(&mut tasks, &server, &latest, transport.clone(), &stop)?;
+    }
+    if let Some(grpc) = grpc {
+        let service = server.service().receive_bytes(transport.receive_bytes);
+        let draining = stopped(&stop);
+        tasks.spawn(async move {
+            xds::serve(TcpListenerStream::new(grpc), service, transport, draining).await;
+            Ok(())
+        });
+    }
     ready_sender.send_replace(true);
     tracing::info!(elapsed = ?started.elapsed(), "ready");
 
@@ -296,7 +302,7 @@ fn bind_all<const N: usize>(addresses: [SocketAddr; N]) -> anyhow::Result<[TcpLi
 }
 
 /// Waits for SIGTERM or SIGINT.
-async fn signal() {
+pub(crate) async fn signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut interrupt)) = (
         signal(SignalKind::terminate()),

@@ -2,6 +2,8 @@
 
 mod advice;
 pub mod bootstrap;
+mod ca;
+pub mod certificate;
 pub mod cli;
 mod diff;
 pub mod discovery;
@@ -17,6 +19,7 @@ mod reload;
 pub mod settings;
 mod sources;
 pub mod throttling;
+pub mod tls;
 pub mod validate;
 mod yaml;
 
@@ -91,6 +94,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Generate(args) => generate(&args, &settings),
         Command::Validate(args) => validate(&args, &settings),
         Command::Bootstrap(args) => bootstrap(&args),
+        Command::Certificate(args) => certificate::run(args).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -175,6 +179,12 @@ fn bootstrap(args: &cli::BootstrapArgs) -> anyhow::Result<bool> {
     let options = bootstrap::BootstrapOptions {
         xds: args.xds_address.clone(),
         delta: args.delta,
+        secure: args
+            .certificates
+            .as_deref()
+            .map(|folder| bootstrap::Secure::new(folder, &args.xds_server_name))
+            .transpose()?,
+        sds_socket: args.sds_socket.clone(),
         admin: args.admin_address.clone(),
     };
     print(

@@ -1,6 +1,7 @@
 //! Settings: everything that the process reads from its environment and its settings file.
 
 mod file;
+pub mod security;
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -83,6 +84,8 @@ pub struct Settings {
     pub throttle: throttle::Settings<Arc<str>>,
     /// Fetching the keys of token issuers.
     pub keys: KeySettings,
+    /// Identities.
+    pub security: security::SecuritySettings,
     /// Flags that change what is generated.
     pub features: Features,
 }
@@ -182,6 +185,7 @@ impl Settings {
         let namespace = text("POD_NAMESPACE", "istio-system");
         let throttle = crate::throttling::read(&mut reader, &namespace);
         let keys = KeySettings::read(&mut reader);
+        let security = security::SecuritySettings::read(&mut reader);
         let settings = Self {
             debounce_after,
             debounce_max,
@@ -201,6 +205,7 @@ impl Settings {
             cluster: text("CLUSTER_ID", "Kubernetes"),
             throttle,
             keys,
+            security,
             features,
         };
         if settings.debounce_max < settings.debounce_after {

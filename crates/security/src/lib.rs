@@ -28,6 +28,9 @@ pub use files::write_atomically;
 pub use jwt::{Issuer, KeySet, MAX_TOKEN_BYTES, TokenIssuers, TokenReview, Unreviewed};
 pub use key::PrivateKey;
 pub use peer::{PeerRule, identities_of};
-pub use pem::{Certificates, expiry, parse_certificates, validity};
+pub use pem::{
+    Certificates, certificates as certificates_pem, expiry, parse_certificates, validity,
+};
+pub use rustls::pki_types::CertificateDer;
 pub use store::{AuthorityStore, Origin};
 pub use tls::{ServerCertificate, TlsServer, client_config};

@@ -32,7 +32,7 @@ pub(crate) fn block(label: &str, der: &[u8], out: &mut String) {
 }
 
 /// Writes certificates as PEM text.
-pub(crate) fn certificates<'a>(
+pub fn certificates<'a>(
     certificates: impl IntoIterator<Item = &'a CertificateDer<'static>>,
 ) -> String {
     let mut text = String::new();

@@ -1,0 +1,147 @@
+//! Authentication of calls on the secure port (xds-server §5.2).
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+    time::SystemTime,
+};
+
+use model::spiffe::Authenticated;
+use security::{TokenReview, Unreviewed};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{BoxFuture, Service, http},
+    server::NamedService,
+    transport::server::TcpConnectInfo,
+};
+
+use super::accept::SecurePeer;
+
+/// What a service asks of its callers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Demand {
+    /// To prove who they are; the service hears it.
+    Identity,
+    /// To prove who they are; the service does not hear it, so that they may be anybody.
+    AnyIdentity,
+    /// Nothing.
+    Nothing,
+}
+
+/// A service whose callers are authenticated first: by the certificate of the connection, else by a
+/// token.
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded<S> {
+    inner: S,
+    demand: Demand,
+    refusal: &'static str,
+    reviewers: Arc<[Arc<dyn TokenReview>]>,
+    clock: fn() -> SystemTime,
+}
+
+impl<S> Guarded<S> {
+    /// Guards a service; `refusal` is the message for those who prove nothing.
+    pub(crate) fn new(
+        inner: S,
+        demand: Demand,
+        refusal: &'static str,
+        reviewers: Arc<[Arc<dyn TokenReview>]>,
+        clock: fn() -> SystemTime,
+    ) -> Self {
+        Self {
+            inner,
+            demand,
+            refusal,
+            reviewers,
+            clock,
+        }
+    }
+
+    /// Finds out who calls.
+    async fn authenticate(
+        &self,
+        peer: Option<&SecurePeer>,
+        headers: &http::HeaderMap,
+    ) -> Result<Authenticated, Status> {
+        if let Some(peer) = peer.filter(|peer| !peer.identities.is_empty()) {
+            let identities = peer.identities.clone();
+            return Ok(Authenticated { identities });
+        }
+        let address = peer.and_then(|peer| peer.address);
+        let Some(token) = bearer(headers) else {
+            tracing::info!(?address, "a call without certificate and token is refused");
+            return Err(Status::unauthenticated(self.refusal));
+        };
+        for reviewer in &*self.reviewers {
+            match reviewer.review(token, (self.clock)()).await {
+                Ok(identity) => {
+                    let identities = [identity].into();
+                    return Ok(Authenticated { identities });
+                }
+                Err(Unreviewed::Unavailable(reason)) => {
+                    tracing::warn!(?address, reason, "a token cannot be reviewed");
+                    return Err(Status::unavailable("tokens cannot be reviewed now"));
+                }
+                Err(error) => tracing::info!(?address, %error, "a token is refused"),
+            }
+        }
+        Err(Status::unauthenticated(self.refusal))
+    }
+}
+
+/// The bearer token of a call.
+fn bearer(headers: &http::HeaderMap) -> Option<&str> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+impl<S: NamedService> NamedService for Guarded<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Guarded<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Asked again below, of the clone that serves the call.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let mut this = self.clone();
+        Box::pin(async move {
+            // Nobody but this attaches one.
+            request.extensions_mut().remove::<Authenticated>();
+            let peer = request.extensions().get::<SecurePeer>().cloned();
+            if this.demand != Demand::Nothing {
+                match this.authenticate(peer.as_ref(), request.headers()).await {
+                    Ok(authenticated) if this.demand == Demand::Identity => {
+                        request.extensions_mut().insert(authenticated);
+                    }
+                    Ok(_) => {}
+                    Err(status) => return Ok(status.into_http()),
+                }
+            }
+            request.extensions_mut().insert(TcpConnectInfo {
+                local_addr: None,
+                remote_addr: peer.and_then(|peer| peer.address),
+            });
+            std::future::poll_fn(|context| this.inner.poll_ready(context)).await?;
+            this.inner.call(request).await
+        })
+    }
+}
