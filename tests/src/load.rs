@@ -97,17 +97,16 @@ pub async fn run(options: &Options) -> Result<Report> {
     if !unreachable {
         mesh.write().context("write the mesh")?;
     }
-    let (server, address) = match options.server {
-        Some(address) => (None, address),
-        None => {
-            let mut setup = Setup::new(config, folder.path())?;
-            let streams = (STREAMS.0.to_owned(), STREAMS.1.to_owned());
-            setup.environment.push(streams);
-            setup.environment.extend(options.environment.clone());
-            let server = ControlPlane::start(setup).await?;
-            let address = server.setup().xds;
-            (Some(server), address)
-        }
+    let (server, address) = if let Some(address) = options.server {
+        (None, address)
+    } else {
+        let mut setup = Setup::new(config, folder.path())?;
+        let streams = (STREAMS.0.to_owned(), STREAMS.1.to_owned());
+        setup.environment.push(streams);
+        setup.environment.extend(options.environment.clone());
+        let server = ControlPlane::start(setup).await?;
+        let address = server.setup().xds;
+        (Some(server), address)
     };
     let nodes = mesh.nodes(&options.nodes)?;
     let kinds = nodes.len().min(options.connections);

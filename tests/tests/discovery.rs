@@ -17,6 +17,7 @@ use tests::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
+    task::JoinSet,
     time::timeout,
 };
 
@@ -115,10 +116,10 @@ async fn settings_change_while_it_runs() -> Result<()> {
 }
 
 /// Answers every request with this key set, as an issuer of tokens does.
-async fn issuer(keys: &'static str) -> Result<SocketAddr> {
+async fn issuer(keys: &'static str, tasks: &mut JoinSet<()>) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    tokio::spawn(async move {
+    tasks.spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
             let answer = format!(
                 "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{keys}",
@@ -170,7 +171,8 @@ async fn keys_of_issuers_reach_the_proxies_and_a_dead_issuer_blocks_nobody() -> 
     let folder = tempfile::tempdir()?;
     let config = folder.path().join("config");
     fs::create_dir(&config)?;
-    let alive = issuer(r#"{"keys":[{"kid":"of-the-test"}]}"#).await?;
+    let mut tasks = JoinSet::new();
+    let alive = issuer(r#"{"keys":[{"kid":"of-the-test"}]}"#, &mut tasks).await?;
     let dead = SocketAddr::from(([127, 0, 0, 1], tests::http::free_port()?));
     let policy = format!(
         "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\n\

@@ -193,7 +193,9 @@ fn encode(mut routes: RouteConfiguration) -> Vec<u8> {
         .collect();
     let mut body = envoy_json::encode::canonical_vec(&head);
     body.reserve_exact(parts.iter().map(Vec::len).sum());
-    parts.iter().for_each(|part| body.extend_from_slice(part));
+    for part in &parts {
+        body.extend_from_slice(part);
+    }
     body.extend(envoy_json::encode::canonical_vec(&routes));
     body
 }

@@ -252,7 +252,7 @@ fn check(from: &PushContext, to: &PushContext, update: &Update, key: &Arc<ClassK
     ] {
         let old = generate(from, &before, type_url, &all);
         let whole = generate(to, &after, type_url, &all);
-        let touched = match Mesh.touched(&change, key, type_url) {
+        let touched = match Mesh::default().touched(&change, key, type_url) {
             Touched::Everything => continue,
             Touched::Nothing => Interest::named::<&str>([]),
             Touched::Named(names) => Interest::Named(names),
@@ -311,7 +311,7 @@ fn a_changed_service_touches_its_own_resources_alone() {
         });
         let expected = Touched::Named(names.collect());
         for type_url in [type_url::CLUSTER, type_url::ENDPOINT] {
-            assert_eq!(Mesh.touched(&change, key, type_url), expected);
+            assert_eq!(Mesh::default().touched(&change, key, type_url), expected);
         }
         context = next;
     };

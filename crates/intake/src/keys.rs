@@ -25,7 +25,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct KeySource {
     /// The issuer.
     pub issuer: Arc<str>,
-    /// Where its keys are; empty means that the issuer's OpenID configuration says it.
+    /// Where its keys are; empty means that the issuer's `OpenID` configuration says it.
     pub uri: Arc<str>,
 }
 

@@ -90,7 +90,7 @@ impl Fetcher {
         Ok(text.into())
     }
 
-    /// Asks the OpenID configuration of an issuer where its keys are.
+    /// Asks the `OpenID` configuration of an issuer where its keys are.
     async fn discover(&self, issuer: &str) -> anyhow::Result<String> {
         let base = issuer.strip_suffix('/').unwrap_or(issuer);
         let uri = format!("{base}/.well-known/openid-configuration");
@@ -140,10 +140,10 @@ impl Guard {
 
     fn allows(&self, address: IpAddr) -> Result<IpAddr, Blocked> {
         let address = address.to_canonical();
-        match self.blocked.iter().any(|net| net.contains(&address)) {
-            true => Err(Blocked(address)),
-            false => Ok(address),
+        if self.blocked.iter().any(|net| net.contains(&address)) {
+            return Err(Blocked(address));
         }
+        Ok(address)
     }
 
     /// Checks a URL whose host is an address; names are checked when they are resolved.
@@ -184,15 +184,17 @@ impl Resolve for Checked {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use axum::{Router, http::StatusCode, response::Redirect, routing::get};
-    use tokio::net::TcpListener;
+    use tokio::{net::TcpListener, task::JoinSet};
 
     use super::*;
 
     const KEYS: &str = r#"{"keys":[]}"#;
 
-    /// An issuer on loopback; returns its address.
-    async fn issuer() -> String {
+    /// Starts an issuer on loopback; returns its address.
+    async fn issuer(tasks: &mut JoinSet<io::Result<()>>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let configuration = format!(r#"{{"jwks_uri":"{address}/jwks"}}"#);
@@ -212,7 +214,7 @@ mod tests {
             .route("/page", get(async || "<html>"))
             .route("/other", get(async || r#"{"keys":1}"#))
             .route("/large", get(async || "x".repeat(LARGEST + 1)));
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        tasks.spawn(async move { axum::serve(listener, router).await });
         address
     }
 
@@ -232,7 +234,8 @@ mod tests {
 
     #[tokio::test]
     async fn keys_come_from_their_address_or_from_where_the_issuer_says() {
-        let issuer = issuer().await;
+        let mut tasks = JoinSet::new();
+        let issuer = issuer(&mut tasks).await;
         for (name, uri) in [
             ("any", format!("{issuer}/jwks")),
             ("any", format!("{issuer}/moved")),
@@ -245,7 +248,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_key_set_is_told() {
-        let issuer = issuer().await;
+        let mut tasks = JoinSet::new();
+        let issuer = issuer(&mut tasks).await;
         for (path, expected) in [
             ("/broken", "502"),
             ("/page", "expected value"),

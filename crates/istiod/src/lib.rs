@@ -117,7 +117,7 @@ fn fail(error: &dyn std::fmt::Display) {
 fn generate(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let node = node::read(&args.node)?;
     let proxy = generate::parse(&node)?;
-    let mut received = generator(args.source(&args.config), settings)?.receive(&proxy);
+    let mut received = generator(&args.source(&args.config), settings)?.receive(&proxy);
     if !args.private_keys {
         received.hide_keys();
     }
@@ -132,7 +132,7 @@ fn diff(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
     let mut sides = Vec::new();
     for path in &args.diff {
         let source = args.source(std::slice::from_ref(path));
-        let mut received = generator(source, settings)?.receive(&proxy);
+        let mut received = generator(&source, settings)?.receive(&proxy);
         received.hide_keys();
         sides.push(received);
     }
@@ -148,8 +148,8 @@ fn diff(args: &cli::GenerateArgs, settings: &Settings) -> anyhow::Result<bool> {
 }
 
 /// Loads what is to be generated from, and says what cannot be used.
-fn generator(source: ConfigArgs, settings: &Settings) -> anyhow::Result<generate::Generator> {
-    let loaded = load::load(&source, settings, now())?;
+fn generator(source: &ConfigArgs, settings: &Settings) -> anyhow::Result<generate::Generator> {
+    let loaded = load::load(source, settings, now())?;
     loaded.require_mesh()?;
     for finding in &loaded.report.findings {
         fail_softly(finding);

@@ -40,6 +40,10 @@ impl<F: Fn(&str) -> Option<String>> Source for F {
 
 /// Resolved settings (xds-server §14, observability §14–§16).
 #[derive(Clone, PartialEq, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a variable of its own"
+)]
 pub struct Settings {
     /// Quiet time of the debounce; `PILOT_DEBOUNCE_AFTER`, 100ms.
     pub debounce_after: Duration,

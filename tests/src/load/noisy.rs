@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::fleet::Fleet;
@@ -29,6 +29,9 @@ const NOISY: usize = NAMESPACES - 1;
 const WARM_UP: Duration = Duration::from_secs(10);
 /// Between two changes of the quiet namespaces.
 const NOW_AND_THEN: Duration = Duration::from_millis(300);
+
+/// Writes a change.
+type Write<'a> = &'a dyn Fn() -> Result<()>;
 
 /// The results of the three runs.
 #[derive(Clone, Debug, Serialize)]
@@ -115,7 +118,7 @@ async fn one(options: &Options, name: &str, noise: u32, throttled: bool) -> Resu
         let flap = mesh.cluster(service);
         let pods = mesh.pods();
         let fewer = &pods[..pods.len() - 1];
-        let steps: [(&str, &str, &dyn Fn() -> Result<()>); 3] = [
+        let steps: [(&str, &str, Write<'_>); 3] = [
             (ENDPOINT, &flap, &|| mesh.write_service(service, fewer)),
             (ROUTE, "80", &|| {
                 mesh.write_virtual_service(service, 1 + change)
@@ -136,9 +139,7 @@ async fn one(options: &Options, name: &str, noise: u32, throttled: bool) -> Resu
         .await?
         - snapshots;
     let seconds = begun.elapsed().as_secs_f64();
-    if let Some(noise) = noise {
-        noise.abort();
-    }
+    drop(noise);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -149,7 +150,8 @@ async fn one(options: &Options, name: &str, noise: u32, throttled: bool) -> Resu
         name: name.to_owned(),
         quiet: Times::of(times),
         missed,
-        cpu_ms_per_second: ((after.cpu - before.cpu).as_secs_f64() * 1000.0 / seconds) as u64,
+        cpu_ms_per_second: (after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1000.0 / seconds)
+            as u64,
         snapshots_per_second: published as f64 / seconds,
     })
 }
@@ -163,10 +165,13 @@ async fn start(config: &Path, folder: &Path, throttled: bool) -> Result<ControlP
     ControlPlane::start(setup).await
 }
 
-/// Rewrites one rule so many times a second; nothing for zero.
-fn make_noise(mesh: Arc<Mesh>, changes_per_second: u32) -> Option<JoinHandle<()>> {
-    let period = Duration::from_secs(1).checked_div(changes_per_second)?;
-    Some(tokio::spawn(async move {
+/// Rewrites one rule so many times a second, until it is dropped; nothing for zero.
+fn make_noise(mesh: Arc<Mesh>, changes_per_second: u32) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let Some(period) = Duration::from_secs(1).checked_div(changes_per_second) else {
+        return tasks;
+    };
+    tasks.spawn(async move {
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         for connections in 1.. {
@@ -174,7 +179,8 @@ fn make_noise(mesh: Arc<Mesh>, changes_per_second: u32) -> Option<JoinHandle<()>
             // A write that fails is one change less.
             mesh.write_destination_rule(NOISY, connections).ok();
         }
-    }))
+    });
+    tasks
 }
 
 impl fmt::Display for Comparison {

@@ -271,7 +271,7 @@ impl Built {
             type_url::ROUTE => &self.routes,
             _ => &Interest::Everything,
         };
-        match Mesh.touched(&change, &self.keys[0], type_url) {
+        match Mesh::default().touched(&change, &self.keys[0], type_url) {
             Touched::Nothing => Interest::named::<&str>([]),
             Touched::Named(names) => Interest::Named(names),
             Touched::Everything => all.clone(),

@@ -148,7 +148,7 @@ fn a_secret_named_for_authorities_comes_first_and_stands_alone() {
         ("Secret", "gw/cert", pair()),
         ("Secret", "gw/cert-cacert", json!({"cacert": "own"})),
     ]);
-    let context = PushContext::build(both.clone());
+    let context = PushContext::build(both);
     let class = context.resolve(&context.classify(&router(Some(identity(true)))));
     let set = generate(
         &context,

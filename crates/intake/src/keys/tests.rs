@@ -1,6 +1,9 @@
 use std::time::Instant;
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 
 use super::*;
 use crate::{Change, Decoder, Intake, Options};
@@ -106,9 +109,12 @@ fn proxies_fetch_in_envoy_mode() {
     assert_eq!(sources, [source("b", "")]);
 }
 
-/// Plays answers at times (seconds) and expects changes.
+/// When (in seconds) which answer comes, and the keys of the change that it makes.
+type Answer<'a> = (u64, Option<&'a str>, Option<Option<&'a str>>);
+
+/// Plays answers and expects changes; returns after how many seconds each is followed by a fetch.
 #[track_caller]
-fn check_answers(answers: &[(u64, Option<&str>, Option<Option<&str>>)]) -> Vec<u64> {
+fn check_answers(answers: &[Answer<'_>]) -> Vec<u64> {
     let start = now();
     let at = |seconds| start + Duration::from_secs(seconds);
     let mut fetches = Fetches::new(Duration::from_mins(20));
@@ -178,7 +184,8 @@ async fn issuers_that_do_not_answer_delay_only_themselves() {
         .collect();
     let (_in_use, watched) = watch::channel(Arc::new(sources));
     let (sender, mut changes) = mpsc::channel(8);
-    let following = tokio::spawn(follow(
+    let mut following = JoinSet::new();
+    following.spawn(follow(
         watched,
         sender,
         Duration::from_mins(20),
@@ -197,5 +204,6 @@ async fn issuers_that_do_not_answer_delay_only_themselves() {
     );
     assert_eq!(begun.elapsed(), Duration::ZERO);
     drop(changes);
-    following.await.expect("ends when nobody listens");
+    let ended = following.join_next().await.expect("one task");
+    ended.expect("ends when nobody listens");
 }
