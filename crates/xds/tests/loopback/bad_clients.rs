@@ -173,12 +173,9 @@ async fn a_client_that_never_reads_delays_nobody() {
         tokio::task::yield_now().await;
     }
     check_good(&mut shop, &mut client).await;
-    // What it did not take was merged, not queued.
-    assert!(
-        shop.log.count("sent lazy") < 10,
-        "{}",
-        shop.log.count("sent lazy")
-    );
+    // What the window of its connection (2 MiB) has no room for was merged, not queued.
+    let sent = shop.log.count("sent lazy");
+    assert!(sent < 20, "{sent}");
 }
 
 #[tokio::test]
