@@ -25,6 +25,13 @@ use crate::control_plane::{ControlPlane, Setup};
 const NAMESPACES: usize = 1000;
 /// The service whose rule is rewritten; it lives in a namespace without proxies.
 const NOISY: usize = NAMESPACES - 1;
+/// Settings of the throttle. The file source takes many writes for one change, a few times a second;
+/// with Istio's defaults that would hardly be noise. Variables given in [`Options::environment`] go
+/// before.
+const THROTTLE: [(&str, &str); 2] = [
+    ("PILOT_NAMESPACE_THROTTLE_THRESHOLD", "5"),
+    ("PILOT_NAMESPACE_THROTTLE_WINDOW", "10s"),
+];
 /// From the start of the noise to the first measurement: the throttle has seen what it needs.
 const WARM_UP: Duration = Duration::from_secs(10);
 /// Between two changes of the quiet namespaces.
@@ -100,7 +107,7 @@ async fn one(options: &Options, name: &str, noise: u32, throttled: bool) -> Resu
     mesh.write().context("write the mesh")?;
     mesh.write_destination_rule(NOISY, 1)?;
     let mesh = Arc::new(mesh);
-    let server = start(&config, folder.path(), throttled).await?;
+    let server = start(&config, folder.path(), throttled, options).await?;
     let mut fleet = Fleet::new(server.setup().xds, options, mesh.nodes(&[])?)?;
     fleet.connect(options.connections).await;
     fleet.first_configs(FIRST_CONFIG).await?;
@@ -156,12 +163,21 @@ async fn one(options: &Options, name: &str, noise: u32, throttled: bool) -> Resu
     })
 }
 
-async fn start(config: &Path, folder: &Path, throttled: bool) -> Result<ControlPlane> {
+async fn start(
+    config: &Path,
+    folder: &Path,
+    throttled: bool,
+    options: &Options,
+) -> Result<ControlPlane> {
     let mut setup = Setup::new(config, folder)?;
-    let throttle = ("PILOT_ENABLE_NAMESPACE_THROTTLE", throttled.to_string());
-    for (variable, value) in [throttle, (STREAMS.0, STREAMS.1.to_owned())] {
-        setup.environment.push((variable.to_owned(), value));
-    }
+    let text = |(variable, value): (&str, &str)| (variable.to_owned(), value.to_owned());
+    let enabled = throttled.to_string();
+    setup.environment = [STREAMS, ("PILOT_ENABLE_NAMESPACE_THROTTLE", &enabled)]
+        .into_iter()
+        .chain(THROTTLE)
+        .map(text)
+        .chain(options.environment.iter().cloned())
+        .collect();
     ControlPlane::start(setup).await
 }
 
