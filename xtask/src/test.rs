@@ -52,6 +52,8 @@ const ENVOY: Step = Step {
         "gateways",
         "--test",
         "identities",
+        "--test",
+        "openssl",
         "--",
         "--ignored",
         "--test-threads",
