@@ -258,6 +258,18 @@ impl Shop {
         Sotw::over(channel, node).await.unwrap()
     }
 
+    /// Connects with room for so many bytes that nobody has read yet.
+    pub(crate) async fn sotw_with_room(&self, node: &str, bytes: u32) -> Sotw {
+        let channel = Channel::from_shared(format!("http://{}", self.address))
+            .unwrap()
+            .initial_stream_window_size(bytes)
+            .initial_connection_window_size(bytes)
+            .connect()
+            .await
+            .unwrap();
+        Sotw::over(channel, node).await.unwrap()
+    }
+
     pub(crate) async fn try_sotw(&self, node: &str) -> Result<Sotw, Status> {
         Sotw::over(self.channel().await, node).await
     }
