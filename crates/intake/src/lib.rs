@@ -4,11 +4,15 @@
 //! objects, derives services and endpoints from them by pure functions, and hands out one immutable
 //! [`model::MeshState`] with a [`model::PushRequest`] that says what changed. Nothing in that path does
 //! I/O, and nothing depends on the order in which changes arrive.
+//!
+//! Feature `kubernetes`: the source that reads a cluster, on `kube`.
 
 mod decode;
 mod file;
 mod intake;
 pub mod keys;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod mesh;
 mod registry;
 mod report;

@@ -1,0 +1,3 @@
+//! The Kubernetes source: the objects of a cluster, listed and watched.
+
+pub mod connect;
