@@ -85,6 +85,15 @@ impl Decoder {
         }
     }
 
+    /// Reads one object that is JSON already; `source` is the name that findings give where it is from.
+    /// They have no lines.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn decode_value(&self, source: &Arc<str>, value: Value) -> Decoded {
+        let mut decoded = Decoded::default();
+        self.document(source, &Document::of_value(value), &mut decoded);
+        decoded
+    }
+
     fn chunk(&self, source: &Arc<str>, chunk: Chunk<'_>) -> Decoded {
         let mut decoded = Decoded::default();
         for document in chunk.documents() {
@@ -298,7 +307,7 @@ impl Reader<'_> {
             }
         };
         let first = self.decoded.findings.len();
-        if kind.group().ends_with("istio.io") {
+        if kind.group().ends_with("istio.io") && !self.decoder.admitted {
             self.check_envelope(&item, value);
         }
         match Object::decode(kind, meta, value) {

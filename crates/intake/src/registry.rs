@@ -144,7 +144,7 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Registry {
     settings: Settings,
-    /// Workloads of pods that have not failed.
+    /// Workloads of pods that have neither failed nor finished.
     pods: FxHashMap<NamespacedName, Arc<Workload>>,
     /// Ready pods by label.
     pod_labels: LabelIndex,

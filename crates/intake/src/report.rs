@@ -68,11 +68,11 @@ impl Finding {
 impl fmt::Display for Finding {
     /// Writes `file:line: severity: Kind namespace/name: field: reason`, without what is empty.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: ",
-            self.origin.source, self.origin.line, self.severity
-        )?;
+        f.write_str(&self.origin.source)?;
+        if self.origin.line > 0 {
+            write!(f, ":{}", self.origin.line)?;
+        }
+        write!(f, ": {}: ", self.severity)?;
         if !self.kind.is_empty() {
             f.write_str(&self.kind)?;
             if !self.name.is_empty() {

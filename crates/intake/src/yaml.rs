@@ -27,6 +27,18 @@ pub(crate) struct Document<'t> {
 }
 
 impl Document<'_> {
+    /// A document that was never a text; it has no lines.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn of_value(value: Value) -> Self {
+        Self {
+            value,
+            line: 0,
+            duplicates: Vec::new(),
+            chunk: Chunk { text: "", line: 0 },
+            index: 0,
+        }
+    }
+
     /// Finds the lines of all fields, by reading the document once more.
     pub(crate) fn lines(&self) -> Lines {
         build::parse(self.chunk, true)

@@ -53,7 +53,7 @@ pub(crate) struct Workload {
     pub(crate) dns_only: bool,
     /// The pod shares the addresses of its node.
     pub(crate) host_network: bool,
-    /// The pod is on its way out or has finished: its address may have been given away.
+    /// The pod is on its way out: its address may have been given away.
     pub(crate) leaving: bool,
     /// Health of endpoints that no slice describes: known of a pod that is selected, because it is
     /// ready, not of other workloads.
@@ -63,7 +63,8 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Derives the workload of a pod. `None` for a failed pod, which nothing may see.
+    /// Derives the workload of a pod. `None` for one that has failed or finished: its address is free for
+    /// others, whatever a slice still says.
     pub(crate) fn of_pod(
         pod: &Config<kubernetes::Pod>,
         node: Option<&Config<kubernetes::Node>>,
@@ -73,7 +74,7 @@ impl Workload {
             meta,
             spec: kubernetes::Pod { spec, status },
         } = pod;
-        if status.phase == "Failed" {
+        if matches!(status.phase.as_str(), "Failed" | "Succeeded") {
             return None;
         }
         let mut addresses: Vec<Arc<str>> = status
@@ -96,7 +97,7 @@ impl Workload {
             .conditions
             .iter()
             .any(|c| c.r#type == "Ready" && c.status == "True");
-        let leaving = meta.deleting || status.phase == "Succeeded";
+        let leaving = meta.deleting;
         let (hostname, subdomain) = if spec.subdomain.is_empty() {
             (settings.words.empty.clone(), settings.words.empty.clone())
         } else if spec.hostname.is_empty() {
