@@ -13,7 +13,7 @@ use crate::delivery::{Acked, Cargo, Composed, Delivery, HeldBack, Setting};
 use crate::nonce::{Nonce, Nonces};
 use crate::observer::Protocol;
 use crate::registry::PushOrder;
-use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, Version, delta, sotw};
+use crate::{Diff, HeldBackResource, Interest, Resource, ResourceSet, TypeFacts, delta, sotw};
 
 /// How long removals of clusters wait for a client to acknowledge the listeners and routes that
 /// no longer use them. A client that never does must not keep dead clusters for ever.
@@ -53,6 +53,8 @@ pub(crate) struct Subscription {
     interest: Interest,
     /// What the client ought to hold; `None` until there is one for the present interest.
     target: Option<Arc<ResourceSet>>,
+    /// The publication that the target is of.
+    target_seq: u64,
     delivery: Delivery,
     /// Whether the next response is the first.
     first: bool,
@@ -204,7 +206,7 @@ impl Ads {
             (Verdict::Nack { grown }, Some(subscription)) => {
                 let message = request.error_detail.as_ref().map_or("", |e| &e.message);
                 let current = subscription.delivery.last() == Some(&nonce);
-                reaction.rejected = subscription.on_rejection(&nonce, message);
+                reaction.rejected = subscription.on_rejection(&nonce, message, now);
                 reaction.stale = reaction.rejected.is_none();
                 if current {
                     subscription.resolve_doubts();
@@ -308,7 +310,7 @@ impl Ads {
                     }
                     delta::Reply::Nack => {
                         let message = request.error_detail.as_ref().map_or("", |e| &e.message);
-                        reaction.rejected = subscription.on_rejection(&nonce, message);
+                        reaction.rejected = subscription.on_rejection(&nonce, message, now);
                     }
                 }
                 subscription.delivery.forget(&forgotten);
@@ -341,11 +343,13 @@ impl Ads {
         }
     }
 
-    /// Says what the client ought to hold of one type, for the interest that it has now.
-    pub(crate) fn set_target(&mut self, type_url: &str, target: Arc<ResourceSet>) {
+    /// Says what the client ought to hold of one type in publication `seq`, for the interest that it
+    /// has now.
+    pub(crate) fn set_target(&mut self, type_url: &str, target: Arc<ResourceSet>, seq: u64) {
         let index = self.find(type_url);
         if let Some(subscription) = index.and_then(|index| self.subscriptions.get_mut(index)) {
             subscription.target = Some(target);
+            subscription.target_seq = seq;
         }
     }
 
@@ -411,6 +415,9 @@ impl Ads {
         };
         let requested = std::mem::take(&mut subscription.requested);
         let Some(mut composed) = subscription.delivery.compose(&setting) else {
+            subscription
+                .delivery
+                .settle(subscription.target_seq, setting.target);
             return;
         };
         let first = std::mem::take(&mut subscription.first);
@@ -443,6 +450,11 @@ impl Ads {
                 cargo,
                 requested,
             });
+        }
+        if let Some(target) = &subscription.target {
+            subscription
+                .delivery
+                .settle(subscription.target_seq, target);
         }
         // On the first answer to a SotW client its own next request is the sign that it waits.
         if !(first && self.protocol == Protocol::Sotw) {
@@ -483,6 +495,7 @@ impl Subscription {
             ask,
             interest,
             target: None,
+            target_seq: 0,
             delivery,
             first: true,
             requested: true,
@@ -513,6 +526,7 @@ impl Subscription {
         if interest != self.interest {
             self.interest = interest;
             self.target = None;
+            self.delivery.unsettle();
         }
         self.delivery.forget_unless(&self.interest);
         Ok(())
@@ -536,9 +550,14 @@ impl Subscription {
         }
     }
 
-    fn on_rejection(&mut self, nonce: &Nonce, message: &str) -> Option<Vec<Arc<Resource>>> {
+    fn on_rejection(
+        &mut self,
+        nonce: &Nonce,
+        message: &str,
+        now: Instant,
+    ) -> Option<Vec<Arc<Resource>>> {
         self.error = Some(message.into());
-        self.delivery.reject(nonce, message, &self.interest)
+        self.delivery.reject(nonce, message, &self.interest, now)
     }
 
     fn waits(&self) -> bool {
@@ -571,14 +590,20 @@ impl Subscription {
         self.target.as_ref()
     }
 
-    /// Returns the resources that are held back now, with the version that is not sent.
-    pub(crate) fn held_back(&self) -> Vec<(Arc<str>, Version)> {
+    /// Returns the resources that are held back now.
+    pub(crate) fn held_back(&self) -> Vec<HeldBackResource> {
         let target = self.target.iter().flat_map(|target| target.iter());
         // Most clients reject nothing.
         let target = target.take_while(|_| !self.delivery.rejected().is_empty());
-        let held_back = target.filter(|resource| self.delivery.held_back(resource).is_some());
-        held_back
-            .map(|r| (Arc::clone(r.name()), r.version()))
+        target
+            .filter_map(|resource| {
+                let held_back = self.delivery.held_back(resource)?;
+                Some(HeldBackResource {
+                    name: Arc::clone(resource.name()),
+                    version: resource.version(),
+                    refusal: held_back.refusal.clone(),
+                })
+            })
             .collect()
     }
 

@@ -151,6 +151,8 @@ impl<W: World> ClassCell<W> {
                 last: None,
                 before: None,
             }),
+            newest: Mutex::default(),
+            indexed: Mutex::default(),
         });
         sets.insert(key, Arc::downgrade(&set));
         set
@@ -176,6 +178,10 @@ pub(crate) struct SharedSet<W: World> {
     touched_at: AtomicU64,
     /// Held while building, so that a set is built once however many connections wait for it.
     built: tokio::sync::Mutex<History<W>>,
+    /// The newest one built, for those who only look.
+    newest: Mutex<Option<Built>>,
+    /// The one that the index of provenance has taken in.
+    pub(crate) indexed: Mutex<Option<Arc<ResourceSet>>>,
 }
 
 /// What publications touched.
@@ -280,6 +286,15 @@ impl<W: World> SharedSet<W> {
             .fold(Touched::Nothing, Touched::merge)
     }
 
+    /// Returns the newest set that was built, and whether it has in it what publication `seq`
+    /// changed. Nothing is built.
+    pub(crate) fn newest(&self, seq: u64) -> Option<(Arc<ResourceSet>, bool)> {
+        let newest = self.newest.lock().clone()?;
+        let through = newest.through;
+        let covers = through >= seq || self.touched_since(through, seq) == Touched::Nothing;
+        Some((newest.set, covers))
+    }
+
     /// Returns the set as it is in the state of the world `view`, building what is missing.
     ///
     /// When the generator panics the set stays what it was.
@@ -305,6 +320,7 @@ impl<W: World> SharedSet<W> {
                     through: view.seq,
                     ..last.clone()
                 });
+                self.newest.lock().clone_from(&history.last);
                 return Arc::clone(&last.set);
             }
             (Touched::Named(names), Some(last)) => self.plan_named(names, &last.set),
@@ -333,6 +349,7 @@ impl<W: World> SharedSet<W> {
                 through: view.seq,
                 set: Arc::clone(&set),
             });
+            self.newest.lock().clone_from(&history.last);
             let mut marks = self.marks.lock();
             if marks.covered < view.seq {
                 // Made after the publication looked for sets, and already built by one connection

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::nonce::Nonce;
 use crate::observer::Protocol;
 use crate::registry::Removal;
-use crate::{Diff, Interest, Resource, ResourceSet, TypeFacts, Version};
+use crate::{Diff, Interest, Refusal, Resource, ResourceSet, TypeFacts, Version};
 
 /// How many responses of one type wait for an answer at most; the oldest are then taken as read.
 /// Each costs a pointer to the set it completed. A client is not this far behind unless it never
@@ -41,10 +41,21 @@ pub(crate) struct Delivery {
     rejected: BTreeMap<Arc<str>, HeldBack>,
     /// Suspects of a rejection that wait for their trial.
     parked: VecDeque<BTreeMap<Arc<str>, HeldBack>>,
+    /// The last publication whose whole content the client has accepted, and when it did.
+    settled: Settled,
     /// Rejections since the last acknowledgement.
     rejections: u32,
     /// Whether a response is owed even if there is nothing to say.
     owed: bool,
+}
+
+/// How far a client is, as it says itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// The last publication whose whole content it has accepted; 0 when there is none.
+    pub(crate) seq: u64,
+    /// When it accepted what it has; `None` when it stated it.
+    pub(crate) at: Option<Instant>,
 }
 
 /// Versions of one resource that are not sent.
@@ -52,6 +63,8 @@ pub(crate) struct Delivery {
 pub(crate) struct HeldBack {
     /// Oldest first; a few, since the content may go to and fro before one is accepted.
     pub(super) versions: Vec<Version>,
+    /// What the client said of the newest one, once it is known to be the cause.
+    pub(crate) refusal: Option<Arc<Refusal>>,
     /// The version that the client accepted, if it ever did.
     pub(crate) instead: Option<Arc<Resource>>,
 }
@@ -90,6 +103,8 @@ struct Sent {
     cargo: Arc<Diff>,
     /// What the client holds once it accepts.
     set: Arc<ResourceSet>,
+    /// The publication whose whole content that is; 0 when it is of none.
+    seq: u64,
     /// Whether it states the whole set, also what the client already has.
     whole: bool,
     /// Whether it was on its way when another was rejected. If it is whole, it has what was
@@ -202,6 +217,58 @@ impl Delivery {
     /// Returns whether any response waits for an answer.
     pub(crate) fn waits(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Returns what the client last said yes to, or stated when it came.
+    pub(crate) fn good(&self) -> &Arc<ResourceSet> {
+        &self.good
+    }
+
+    /// Returns what the client may hold instead of what it said yes to: it has not said yet, or
+    /// said no and may have applied a part.
+    pub(crate) fn unsure(&self) -> Vec<Arc<ResourceSet>> {
+        let sent = self.waiting.iter().map(|sent| &sent.set);
+        let mut unsure: Vec<Arc<ResourceSet>> = sent.cloned().collect();
+        let last = unsure.last().unwrap_or(&self.good);
+        if last.fingerprint() != self.held.fingerprint() {
+            unsure.push(Arc::clone(&self.held));
+        }
+        unsure
+    }
+
+    /// Returns how far the client is.
+    pub(crate) fn settled(&self) -> Settled {
+        self.settled
+    }
+
+    /// Returns when the oldest response without an answer was sent.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        self.waiting.front().map(|sent| sent.at)
+    }
+
+    /// Returns whether the client hears of what is gone; otherwise it keeps it until it no longer
+    /// needs it.
+    pub(crate) fn tells_removals(&self) -> bool {
+        self.form.tells_removals()
+    }
+
+    /// Notes that the client ought to hold `target` in publication `seq`, and is sent nothing more
+    /// for it.
+    pub(crate) fn settle(&mut self, seq: u64, target: &ResourceSet) {
+        let same = |set: &ResourceSet| set.fingerprint() == target.fingerprint();
+        match self.waiting.back_mut() {
+            Some(last) if same(&last.set) => last.seq = seq,
+            None if same(&self.good) => self.settled.seq = self.settled.seq.max(seq),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Notes that the client asks for something else: nobody knows yet whether it has all of it.
+    pub(crate) fn unsettle(&mut self) {
+        self.settled = Settled::default();
+        for sent in &mut self.waiting {
+            sent.seq = 0;
+        }
     }
 
     /// Returns what the client is believed to hold.
@@ -399,6 +466,7 @@ impl Delivery {
             at,
             cargo: part,
             set,
+            seq: 0,
             whole,
             tainted: false,
         });
@@ -411,6 +479,10 @@ impl Delivery {
         let sent = self.waiting.drain(..=index).next_back()?;
         self.take_as_good(&sent.set);
         self.good = sent.set;
+        self.settled = Settled {
+            seq: self.settled.seq.max(sent.seq),
+            at: Some(now),
+        };
         self.acked = Some(sent.nonce);
         self.rejections = 0;
         self.parked.pop_front();

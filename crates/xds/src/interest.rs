@@ -71,6 +71,14 @@ impl Interest {
         Self::Named(names.into_iter().collect())
     }
 
+    /// Returns whether both ask for the same. Fast when they share their names.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Named(a), Self::Named(b)) => Arc::ptr_eq(&a.0, &b.0) || a == b,
+            (a, b) => a == b,
+        }
+    }
+
     /// Returns whether `name` is asked for.
     pub fn wants(&self, name: &str) -> bool {
         match self {

@@ -16,6 +16,7 @@ mod class;
 mod codec;
 mod delivery;
 mod delta;
+mod distribution;
 mod interest;
 mod nonce;
 mod observer;
@@ -35,6 +36,9 @@ mod transport;
 pub mod type_url;
 mod world;
 
+pub use distribution::{
+    Departed, Matter, ProxyStanding, Question, Standing, State, Survey, Tally, TypeStanding,
+};
 pub use interest::{Interest, Names};
 pub use observer::{Delivered, NoObserver, Observer, Protocol, Rejected, StreamInfo};
 pub use quarantine::SetAside;
@@ -47,6 +51,6 @@ pub use server::Server;
 pub use service::AdsService;
 pub use set::{Diff, ResourceSet};
 pub use settings::{Settings, Transport};
-pub use status::{StreamStatus, SubscriptionStatus};
+pub use status::{HeldBackResource, Refusal, StreamStatus, SubscriptionStatus};
 pub use transport::serve;
 pub use world::{Change, Generator, Peer, Report, Touched, World};

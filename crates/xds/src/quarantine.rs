@@ -42,6 +42,8 @@ pub struct SetAside {
     pub type_url: Arc<str>,
     /// The name of that resource.
     pub resource: Arc<str>,
+    /// What the client said of it.
+    pub message: Arc<str>,
 }
 
 /// A rejected resource whose cause is not known.
@@ -49,6 +51,7 @@ pub struct SetAside {
 struct Case {
     type_url: Arc<str>,
     name: Arc<str>,
+    message: Arc<str>,
     rejected: Version,
     suspects: VecDeque<Source>,
 }
@@ -103,12 +106,13 @@ impl Quarantine {
     }
 
     /// Takes in that a client rejected a version of a resource. `accepted` is the version that it
-    /// had accepted before.
+    /// had accepted before, `message` what it said.
     pub(crate) fn on_rejected(
         &mut self,
         type_url: &Arc<str>,
         rejected: &Resource,
         accepted: Option<&Resource>,
+        message: &Arc<str>,
     ) -> Next {
         if let Some(trial) = &self.trial {
             let about = trial.case.type_url == *type_url && trial.case.name == *rejected.name();
@@ -119,14 +123,14 @@ impl Quarantine {
                 _ => {
                     if !about && self.waiting.len() < WAITING_CASES {
                         self.waiting
-                            .push_back(Case::new(type_url, rejected, accepted));
+                            .push_back(Case::new(type_url, rejected, accepted, message));
                     }
                     Next::Nothing
                 }
             };
         }
         self.waiting
-            .push_back(Case::new(type_url, rejected, accepted));
+            .push_back(Case::new(type_url, rejected, accepted, message));
         self.next_case()
     }
 
@@ -208,6 +212,7 @@ impl Quarantine {
             source: Arc::clone(&suspect),
             type_url: case.type_url,
             resource: case.name,
+            message: case.message,
         };
         self.proved.insert(suspect, proved.clone());
         // Most likely they were rejected for the same reason; if not, they will be again.
@@ -250,7 +255,12 @@ impl Quarantine {
 }
 
 impl Case {
-    fn new(type_url: &Arc<str>, rejected: &Resource, accepted: Option<&Resource>) -> Self {
+    fn new(
+        type_url: &Arc<str>,
+        rejected: &Resource,
+        accepted: Option<&Resource>,
+        message: &Arc<str>,
+    ) -> Self {
         // What was not there when the client accepted it comes first.
         let old: BTreeSet<&Source> = accepted.iter().flat_map(|r| r.sources().iter()).collect();
         let (known, new): (Vec<&Source>, Vec<&Source>) = rejected
@@ -260,6 +270,7 @@ impl Case {
         Self {
             type_url: Arc::clone(type_url),
             name: Arc::clone(rejected.name()),
+            message: Arc::clone(message),
             rejected: rejected.version(),
             suspects: new.into_iter().chain(known).cloned().collect(),
         }
@@ -291,6 +302,7 @@ mod tests {
             source: source.into(),
             type_url,
             resource,
+            message: "bad".into(),
         })
     }
 
@@ -300,7 +312,7 @@ mod tests {
         let good = resource("l1", &["L", "A"]);
         let bad = resource("l2", &["A", "F", "L"]);
         assert_eq!(
-            quarantine.on_rejected(&LDS.into(), &bad, Some(&good)),
+            quarantine.on_rejected(&LDS.into(), &bad, Some(&good), &"bad".into()),
             Next::Rebuild
         );
         (quarantine, good)
@@ -352,7 +364,7 @@ mod tests {
             quarantine.on_built(LDS, 7, &set(&without_f), old),
             Next::Nothing
         );
-        let next = quarantine.on_rejected(&LDS.into(), &without_f, Some(&good));
+        let next = quarantine.on_rejected(&LDS.into(), &without_f, Some(&good), &"bad".into());
         assert_eq!(
             (next, aside(&quarantine)),
             (Next::Rebuild, vec!["A".to_owned()])
@@ -388,7 +400,7 @@ mod tests {
         let mut rebuilds = 0;
         for number in 0..100 {
             let bad = resource(&format!("l{number}"), &["A", "B", "C"]);
-            let mut next = quarantine.on_rejected(&LDS.into(), &bad, None);
+            let mut next = quarantine.on_rejected(&LDS.into(), &bad, None, &"bad".into());
             while next == Next::Rebuild {
                 rebuilds += 1;
                 quarantine.rebuilt(rebuilds);

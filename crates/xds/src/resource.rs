@@ -116,10 +116,16 @@ impl Resource {
         }
     }
 
-    /// Names the configuration objects this resource was built from, for reports on rejection.
+    /// Names the configuration objects this resource was built from, for reports on rejection and
+    /// on distribution. They are kept in ascending order.
     #[must_use]
     pub fn with_sources(mut self, sources: impl Into<Arc<[Source]>>) -> Self {
         self.sources = sources.into();
+        if !self.sources.is_sorted() {
+            let mut sorted = self.sources.to_vec();
+            sorted.sort();
+            self.sources = sorted.into();
+        }
         self
     }
 
@@ -159,7 +165,14 @@ impl Resource {
         &self.aliases
     }
 
-    /// Returns the configuration objects it was built from.
+    /// Returns whether it was built from this configuration object.
+    pub fn is_built_from(&self, object: &str) -> bool {
+        self.sources
+            .binary_search_by(|probe| (**probe).cmp(object))
+            .is_ok()
+    }
+
+    /// Returns the configuration objects it was built from, in ascending order.
     pub fn sources(&self) -> &Arc<[Source]> {
         &self.sources
     }
@@ -227,6 +240,14 @@ mod tests {
             let version = Version(value);
             assert_eq!(version.to_string().as_bytes(), version.text().as_bytes());
         }
+    }
+
+    #[test]
+    fn sources_are_found_whatever_their_order() {
+        let sources: Vec<Source> = ["b", "a", "c"].map(Source::from).into();
+        let resource = Resource::new("x", &b""[..]).with_sources(sources);
+        assert!(["a", "b", "c"].iter().all(|s| resource.is_built_from(s)));
+        assert!(!resource.is_built_from("d"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
 use crate::class::{ClassCell, Classes, Published, SharedSet};
+use crate::distribution::{Gone, Provenance};
 use crate::observer::{Observer, StreamInfo};
 use crate::offload::for_each;
 use crate::sync::Mutex;
@@ -44,6 +45,8 @@ impl<W: World> Server<W> {
             settings,
             observer: Box::new(observer),
             classes: Classes::new(),
+            provenance: Mutex::default(),
+            gone: Mutex::default(),
             current: Mutex::new(None),
             publishing: Mutex::new(()),
             links: Mutex::new(BTreeMap::new()),
@@ -57,8 +60,10 @@ impl<W: World> Server<W> {
     /// It asks the world what was touched, on the pool for CPU work, and returns when every
     /// concerned connection knows; nothing is generated yet. Publications are serial. An endpoint
     /// change is published like any other change, as a new snapshot that shares the rest.
-    pub fn publish(&self, snapshot: Arc<W::Snapshot>, update: &W::Update) {
-        self.hub.publish(snapshot, update);
+    ///
+    /// Returns the number of the publication: publications have ascending numbers.
+    pub fn publish(&self, snapshot: Arc<W::Snapshot>, update: &W::Update) -> u64 {
+        self.hub.publish(snapshot, update)
     }
 
     /// Returns the service to mount on a transport, see [`serve`](crate::serve).
@@ -67,7 +72,6 @@ impl<W: World> Server<W> {
     }
 
     /// Returns what all streams share.
-    #[cfg(test)]
     pub(crate) fn hub(&self) -> &Arc<Hub<W>> {
         &self.hub
     }
@@ -166,10 +170,12 @@ pub(crate) struct Hub<W: World> {
     /// Slots of pushes; first come, first served, so that a busy connection starves none.
     pub(crate) pushes: Semaphore,
     pub(crate) admission: Mutex<Admission>,
-    classes: Classes<W>,
+    pub(crate) classes: Classes<W>,
+    pub(crate) provenance: Mutex<Provenance<W>>,
+    pub(crate) gone: Mutex<Gone<W>>,
     current: Mutex<Option<Arc<Published<W>>>>,
     publishing: Mutex<()>,
-    links: Mutex<BTreeMap<u64, Arc<Link<W>>>>,
+    pub(crate) links: Mutex<BTreeMap<u64, Arc<Link<W>>>>,
     streams: AtomicU64,
 }
 
@@ -212,7 +218,7 @@ impl<W: World> Hub<W> {
             .map(crate::ServedType::facts)
     }
 
-    fn publish(&self, snapshot: Arc<W::Snapshot>, update: &W::Update) {
+    fn publish(&self, snapshot: Arc<W::Snapshot>, update: &W::Update) -> u64 {
         let _serial = self.publishing.lock();
         let before = self.current();
         let seq = before.as_ref().map_or(1, |published| published.seq + 1);
@@ -256,6 +262,7 @@ impl<W: World> Hub<W> {
         } else {
             links.iter().for_each(advance);
         }
+        seq
     }
 
     /// Publishes the same state of the world again, for one class that has to be built anew.
@@ -325,6 +332,7 @@ impl<W: World> Hub<W> {
                         state: Mutex::new(state),
                     });
                     links.insert(id, Arc::clone(&link));
+                    self.gone.lock().is_back(&link.info.node);
                     return link;
                 }
             }
@@ -334,6 +342,7 @@ impl<W: World> Hub<W> {
     /// Forgets a connection.
     pub(crate) fn deregister(&self, link: &Link<W>) {
         self.links.lock().remove(&link.info.id);
+        self.gone.lock().leaves(link, Instant::now().into_std());
     }
 
     /// Runs the generator of a type. `None` when it panics.

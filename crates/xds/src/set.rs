@@ -206,7 +206,7 @@ pub struct Diff {
 
 impl Diff {
     /// Compares two sets in one pass over both.
-    fn between(from: &ResourceSet, to: &ResourceSet) -> Self {
+    pub(crate) fn between(from: &ResourceSet, to: &ResourceSet) -> Self {
         let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         let mut old = from.iter().peekable();
         let mut new = to.iter().peekable();

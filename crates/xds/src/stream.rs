@@ -25,6 +25,7 @@ use crate::nonce::{Nonce, Nonces};
 use crate::observer::{Delivered, Protocol, Rejected, StreamInfo};
 use crate::offload::offload;
 use crate::server::{Hub, Link};
+use crate::status::Standing;
 use crate::{Interest, Peer, Report, SubscriptionStatus, TypeFacts, World};
 
 /// How many requests in a row are read before it is a publication's turn.
@@ -463,7 +464,7 @@ impl<W: World> Stream<'_, W> {
         )
         .await;
         for (type_url, set) in built {
-            self.ads.set_target(&type_url, set);
+            self.ads.set_target(&type_url, set, view.seq);
         }
         let unserved: Vec<Arc<str>> = self
             .ads
@@ -473,7 +474,7 @@ impl<W: World> Stream<'_, W> {
             .map(|s| Arc::clone(s.type_url()))
             .collect();
         for type_url in unserved {
-            self.ads.set_target(&type_url, Arc::default());
+            self.ads.set_target(&type_url, Arc::default(), view.seq);
         }
     }
 
@@ -556,6 +557,13 @@ impl<W: World> Stream<'_, W> {
                 resources: delivery.held().len(),
                 error: subscription.error().cloned(),
                 held_back: subscription.held_back(),
+                standing: Standing {
+                    good: Arc::clone(delivery.good()),
+                    unsure: delivery.unsure(),
+                    settled: delivery.settled(),
+                    waits_since: delivery.waits_since(),
+                    tells_removals: delivery.tells_removals(),
+                },
             }
         };
         let subscriptions = self.ads.subscriptions().iter().map(status).collect();

@@ -50,7 +50,7 @@ fn connect(protocol: Protocol, set: &Arc<ResourceSet>, now: Instant) -> Ads {
         }
     };
     taken.unwrap();
-    ads.set_target(type_url::CLUSTER, Arc::clone(set));
+    ads.set_target(type_url::CLUSTER, Arc::clone(set), 1);
     assert_eq!(ads.respond(&"root".into(), now).len(), 1);
     ads
 }
@@ -67,11 +67,11 @@ fn push(protocol: Protocol, bytes: usize, changed: usize) -> (u64, usize) {
     let root: Arc<str> = "root".into();
     let mut first = connect(protocol, &before, now);
     let mut second = connect(protocol, &before, now);
-    first.set_target(type_url::CLUSTER, Arc::clone(&after));
+    first.set_target(type_url::CLUSTER, Arc::clone(&after), 1);
     assert_eq!(first.respond(&root, now).len(), 1);
     let mut buffer = Vec::with_capacity(64 << 20);
     let cost = allocation_counter::measure(|| {
-        second.set_target(type_url::CLUSTER, Arc::clone(&after));
+        second.set_target(type_url::CLUSTER, Arc::clone(&after), 1);
         for response in second.respond(&root, now) {
             assert!(encoded_len(protocol, &response) <= buffer.capacity());
             encode(protocol, &response, &mut buffer);
@@ -107,7 +107,7 @@ fn write(protocol: Protocol, bytes: usize, changed: usize) -> u64 {
     )]
     let now = Instant::now();
     let mut ads = connect(protocol, &clusters(bytes, 0), now);
-    ads.set_target(type_url::CLUSTER, clusters(bytes, changed));
+    ads.set_target(type_url::CLUSTER, clusters(bytes, changed), 1);
     let response = ads.respond(&"root".into(), now).remove(0);
     let mut sent = 0;
     let cost = allocation_counter::measure(|| {
@@ -146,7 +146,7 @@ fn nothing_new_costs_next_to_nothing() {
     let mut ads = connect(Protocol::Delta, &set, now);
     let root: Arc<str> = "root".into();
     let cost = allocation_counter::measure(|| {
-        ads.set_target(type_url::CLUSTER, Arc::clone(&set));
+        ads.set_target(type_url::CLUSTER, Arc::clone(&set), 1);
         assert!(ads.respond(&root, now).is_empty());
     });
     assert!(cost.bytes_total < 300, "{} bytes", cost.bytes_total);

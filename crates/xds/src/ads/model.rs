@@ -316,7 +316,7 @@ impl Run {
             })
             .collect();
         for (type_url, target) in targets {
-            self.ads.set_target(&type_url, target);
+            self.ads.set_target(&type_url, target, 1);
         }
         let responses = self.ads.respond(&"root".into(), self.now);
         self.check_order(&responses);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Delivery, Form, HeldBack, Sent};
 use crate::nonce::Nonce;
-use crate::{Interest, Resource, ResourceSet, Version};
+use crate::{Interest, Refusal, Resource, ResourceSet, Version};
 
 /// How many rejections in a row are answered by trying parts. Halving 200 000 suspects takes 18;
 /// a client that goes on rejecting after that would reject anything.
@@ -70,7 +71,12 @@ impl Delivery {
         }
         let instead = known.and_then(|known| known.instead.clone());
         let instead = instead.or_else(|| self.good.get(&name).cloned());
-        (name, HeldBack { versions, instead })
+        let held_back = HeldBack {
+            versions,
+            refusal: None,
+            instead,
+        };
+        (name, held_back)
     }
 
     /// Returns `goal`, and below it what the client holds and the target no longer has.
@@ -91,6 +97,7 @@ impl Delivery {
         nonce: &Nonce,
         message: &str,
         interest: &Interest,
+        now: Instant,
     ) -> Option<Vec<Arc<Resource>>> {
         let index = self.waiting.iter().position(|sent| sent.nonce == *nonce)?;
         let sent = self.waiting.drain(..=index).next_back()?;
@@ -125,7 +132,19 @@ impl Delivery {
                 Vec::new()
             }
         };
-        let held_back: Vec<_> = culprits.iter().map(|r| self.hold_back(r)).collect();
+        let refusal = Arc::new(Refusal {
+            message: message.into(),
+            root: Arc::clone(&sent.root),
+            at: now,
+        });
+        let held_back: Vec<_> = culprits
+            .iter()
+            .map(|r| {
+                let (name, mut held_back) = self.hold_back(r);
+                held_back.refusal = Some(Arc::clone(&refusal));
+                (name, held_back)
+            })
+            .collect();
         self.rejected.extend(held_back);
         if sent.whole {
             self.take_back_whole(&sent);

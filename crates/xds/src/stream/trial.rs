@@ -16,6 +16,8 @@ impl<W: World> Stream<'_, W> {
     pub(super) fn testify(&mut self, type_url: &str, reaction: &Reaction) {
         let culprits = reaction.rejected.as_deref().unwrap_or_default();
         let cell = self.cell();
+        let message = self.ads.subscription(type_url).and_then(|s| s.error());
+        let message = message.cloned().unwrap_or_default();
         for culprit in culprits {
             let suspected = self.suspected(culprit);
             let accepted = self.stand_in(type_url, culprit);
@@ -23,6 +25,7 @@ impl<W: World> Stream<'_, W> {
                 &type_url.into(),
                 &suspected,
                 accepted.as_deref(),
+                &message,
             );
             self.follow(next);
         }

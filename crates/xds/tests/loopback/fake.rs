@@ -215,8 +215,8 @@ impl Shop {
         }
     }
 
-    /// Publishes changed (`Some`) and removed (`None`) texts.
-    pub(crate) fn edit(&mut self, edits: &[(&'static str, &str, Option<&str>)]) {
+    /// Publishes changed (`Some`) and removed (`None`) texts; returns the number of the publication.
+    pub(crate) fn edit(&mut self, edits: &[(&'static str, &str, Option<&str>)]) -> u64 {
         self.texts.version += 1;
         let mut update = std::collections::BTreeSet::new();
         for (type_url, name, text) in edits {
@@ -227,7 +227,7 @@ impl Shop {
                 None => self.texts.texts.remove(&key),
             };
         }
-        self.server.publish(Arc::new(self.texts.clone()), &update);
+        self.server.publish(Arc::new(self.texts.clone()), &update)
     }
 
     pub(crate) async fn channel(&self) -> Channel {

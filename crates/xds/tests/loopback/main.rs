@@ -7,6 +7,7 @@
 
 mod bad_clients;
 mod delta;
+mod distribution;
 mod fake;
 mod quarantine;
 mod shelf;

@@ -136,7 +136,7 @@ async fn a_rejected_resource_is_named_and_the_rest_flows_on() {
         shop.log.lines()
     );
     let status = shop.server.streams().remove(0).subscriptions.remove(0);
-    assert_eq!(&*status.held_back[0].0, "a");
+    assert_eq!(&*status.held_back[0].name, "a");
     assert_eq!(status.error, None);
     shop.edit(&[(CDS, "b", Some("b3"))]);
     let n4 = client.expect(CDS, &["a1", "b3"]).await;
