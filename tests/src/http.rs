@@ -4,7 +4,7 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Full};
+use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client, server, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -54,6 +54,23 @@ pub async fn get(
     request("GET", address, host, path, headers).await
 }
 
+/// Posts a body, on a connection of its own.
+///
+/// # Errors
+/// When there is no answer within ten seconds.
+pub async fn post(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    body: impl Into<Bytes>,
+) -> Result<Answer> {
+    let body = Full::new(body.into());
+    timeout(PATIENCE, exchange("POST", address, host, path, &[], body))
+        .await
+        .with_context(|| format!("no answer from {address} within {PATIENCE:?}"))?
+        .with_context(|| format!("post to {address} for {host}{path}"))
+}
+
 /// Sends a request with this method and no body, on a connection of its own.
 ///
 /// # Errors
@@ -65,10 +82,14 @@ pub async fn request(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Result<Answer> {
-    timeout(PATIENCE, exchange(method, address, host, path, headers))
-        .await
-        .with_context(|| format!("no answer from {address} within {PATIENCE:?}"))?
-        .with_context(|| format!("ask {address} for {host}{path}"))
+    let body = Full::default();
+    timeout(
+        PATIENCE,
+        exchange(method, address, host, path, headers, body),
+    )
+    .await
+    .with_context(|| format!("no answer from {address} within {PATIENCE:?}"))?
+    .with_context(|| format!("ask {address} for {host}{path}"))
 }
 
 async fn exchange(
@@ -77,10 +98,11 @@ async fn exchange(
     host: &str,
     path: &str,
     headers: &[(&str, &str)],
+    body: Full<Bytes>,
 ) -> Result<Answer> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) =
-        client::conn::http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
+        client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await?;
     // Dropped, and with it the connection, when the answer is there.
     let mut connections = JoinSet::new();
     connections.spawn(connection);
@@ -91,7 +113,7 @@ async fn exchange(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = sender.send_request(request.body(Empty::new())?).await?;
+    let response = sender.send_request(request.body(body)?).await?;
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     Ok(Answer {

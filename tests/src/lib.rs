@@ -8,6 +8,7 @@ pub mod envoy;
 mod generate;
 pub mod http;
 pub mod identity;
+pub mod kubernetes;
 pub mod load;
 pub mod process;
 pub mod tls;

@@ -117,6 +117,12 @@ impl Process {
             .with_context(|| format!("kill {}", self.name))
     }
 
+    /// Leaves the process running when this one ends.
+    pub fn leave_running(self) {
+        // Dropping it would kill it. What is forgotten is a few bytes, of a process that ends soon.
+        std::mem::forget(self.child);
+    }
+
     /// The whole log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -48,6 +48,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Runs a Kubernetes API server on this machine: up, down, status; `--help` says more.
+    #[command(disable_help_flag = true)]
+    Kube {
+        /// Passed on.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Packs ../shared/conformance into the repository, or checks the pack.
     Corpus {
         #[command(subcommand)]
@@ -88,6 +95,7 @@ fn main() -> ExitCode {
         Command::Demo { keep } => demo::run(keep),
         Command::Conformance { arguments } => conformance("run", &arguments),
         Command::Load { arguments } => load(&arguments),
+        Command::Kube { arguments } => kube(&arguments),
         Command::Corpus {
             action: Corpus::Pack,
         } => conformance("pack", &[]),
@@ -118,6 +126,18 @@ fn load(arguments: &[String]) -> anyhow::Result<()> {
         .status()
         .context("run cargo")?;
     anyhow::ensure!(status.success(), "load failed");
+    Ok(())
+}
+
+/// Runs what starts API servers.
+fn kube(arguments: &[String]) -> anyhow::Result<()> {
+    let status = std::process::Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--bin", "kube", "--"])
+        .args(arguments)
+        .current_dir(root::workspace())
+        .status()
+        .context("run cargo")?;
+    anyhow::ensure!(status.success(), "kube failed");
     Ok(())
 }
 
