@@ -4,6 +4,7 @@
 //! accounts and the states of pods are what a test writes, and a deleted namespace stays terminating.
 
 mod binary;
+mod chart;
 mod credentials;
 mod objects;
 mod state;
@@ -22,6 +23,7 @@ use tokio::process::Command;
 
 pub use self::{
     binary::{binary, helm},
+    chart::render,
     objects::{apply, delete},
     state::{Running, down},
 };

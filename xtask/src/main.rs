@@ -22,9 +22,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs every check: format, lints, all tests, the conformance corpus, real Envoys.
+    /// Runs every check: format, lints, all tests, the conformance corpus, real Envoys, a real API server.
     Test {
-        /// Leaves out the tests that need Envoy.
+        /// Leaves out the tests that need Envoy, or a Kubernetes API server.
         #[arg(long)]
         quick: bool,
     },

@@ -128,4 +128,7 @@ pub enum TokenError {
     /// It is of no service account.
     #[error("subject is no service account")]
     Subject,
+    /// Whoever was asked about it says no.
+    #[error("refused by the API server: {0}")]
+    Rejected(String),
 }

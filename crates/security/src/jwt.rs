@@ -18,7 +18,7 @@ const SKEW: f64 = 60.0;
 /// Subjects of service accounts begin so.
 const SUBJECT: &str = "system:serviceaccount:";
 
-/// What verifies the tokens that callers show. Kubernetes' `TokenReview` will be another one.
+/// What verifies the tokens that callers show: keys that are known here, or somebody who is asked.
 pub trait TokenReview: fmt::Debug + Send + Sync {
     /// Returns whose token it is.
     fn review<'a>(
@@ -38,6 +38,13 @@ pub enum Unreviewed {
     /// Whoever has to be asked does not answer.
     #[error("token review is not available: {0}")]
     Unavailable(String),
+}
+
+/// Returns the identity of a subject, if that is a service account:
+/// `system:serviceaccount:<namespace>:<name>`.
+pub fn identity(trust_domain: &str, subject: &str) -> Option<SpiffeId> {
+    let (namespace, account) = subject.strip_prefix(SUBJECT)?.split_once(':')?;
+    SpiffeId::new(trust_domain, namespace, account).ok()
 }
 
 /// Issuers whose tokens are accepted, by keys that are known beforehand.
@@ -299,12 +306,7 @@ impl TokenIssuers {
         if claims.nbf.is_some_and(|start| start > now + SKEW) {
             return Err(TokenError::NotYet);
         }
-        claims
-            .sub
-            .strip_prefix(SUBJECT)
-            .and_then(|rest| rest.split_once(':'))
-            .and_then(|(ns, account)| SpiffeId::new(&self.trust_domain, ns, account).ok())
-            .ok_or(TokenError::Subject)
+        identity(&self.trust_domain, &claims.sub).ok_or(TokenError::Subject)
     }
 }
 

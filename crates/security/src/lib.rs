@@ -25,12 +25,12 @@ pub use csr::{MAX_REQUEST_BYTES, SigningRequest, sign_request};
 pub use error::{AuthorityError, FileError, IssueError, RequestError, TlsError, TokenError};
 pub use fair::{FairQueue, QueueFull};
 pub use files::write_atomically;
-pub use jwt::{Issuer, KeySet, MAX_TOKEN_BYTES, TokenIssuers, TokenReview, Unreviewed};
+pub use jwt::{Issuer, KeySet, MAX_TOKEN_BYTES, TokenIssuers, TokenReview, Unreviewed, identity};
 pub use key::PrivateKey;
 pub use peer::{PeerRule, identities_of};
 pub use pem::{
     Certificates, certificates as certificates_pem, expiry, parse_certificates, validity,
 };
 pub use rustls::pki_types::CertificateDer;
-pub use store::{AuthorityStore, Origin};
+pub use store::{AuthorityParts, AuthorityStore, Origin};
 pub use tls::{ServerCertificate, TlsServer, client_config};

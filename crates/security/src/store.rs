@@ -37,6 +37,8 @@ pub enum Origin {
     Made(PathBuf),
     /// Found in a folder.
     Found(PathBuf),
+    /// Kept elsewhere, by whoever runs this; for people.
+    Elsewhere(String),
 }
 
 impl fmt::Display for Origin {
@@ -45,6 +47,7 @@ impl fmt::Display for Origin {
             Self::Memory => f.write_str("self-signed, in memory"),
             Self::Made(folder) => write!(f, "self-signed, kept in {}", folder.display()),
             Self::Found(folder) => write!(f, "from {}", folder.display()),
+            Self::Elsewhere(place) => write!(f, "kept in {place}"),
         }
     }
 }
@@ -109,6 +112,42 @@ impl AuthorityStore {
         })
     }
 
+    /// Returns whether there is an authority in a folder, whole or broken.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn is_in(folder: &Path) -> Result<bool, FileError> {
+        Ok(Files::read(folder)?.is_some())
+    }
+
+    /// Opens an authority that somebody else keeps, who also says when it changes:
+    /// [`AuthorityStore::replace`]. The place is for people.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn kept_in(
+        place: impl Into<String>,
+        parts: &AuthorityParts,
+        now: SystemTime,
+    ) -> Result<Self, AuthorityError> {
+        Ok(Self {
+            folder: None,
+            origin: Origin::Elsewhere(place.into()),
+            state: RwLock::new(State {
+                authority: Arc::new(parts.0.authority(now)?),
+                seen: Some(parts.0.hash()),
+            }),
+        })
+    }
+
+    /// Takes over an authority; returns whether it is another one.
+    ///
+    /// # Errors
+    /// Once for each change to something that cannot be used. The authority stays what it is.
+    pub fn replace(&self, parts: &AuthorityParts, now: SystemTime) -> Result<bool, AuthorityError> {
+        self.take_over(&parts.0, now)
+    }
+
     /// Returns the authority of now.
     pub fn current(&self) -> Arc<Authority> {
         self.state.read().authority.clone()
@@ -131,6 +170,10 @@ impl AuthorityStore {
         let Some(files) = Files::read(folder)? else {
             return Ok(false);
         };
+        self.take_over(&files, now)
+    }
+
+    fn take_over(&self, files: &Files, now: SystemTime) -> Result<bool, AuthorityError> {
         let hash = files.hash();
         if self.state.read().seen == Some(hash) {
             return Ok(false);
@@ -139,6 +182,51 @@ impl AuthorityStore {
         let authority = Arc::new(files.authority(now)?);
         self.state.write().authority = authority;
         Ok(true)
+    }
+}
+
+/// The parts of an authority in PEM form, as a Secret or a folder holds them: read, but not understood.
+pub struct AuthorityParts(Files);
+
+impl fmt::Debug for AuthorityParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthorityParts").finish_non_exhaustive()
+    }
+}
+
+impl AuthorityParts {
+    /// Takes what it needs by the names of Istio's `cacerts`, or of a Secret of type
+    /// `kubernetes.io/tls`; `None` when there is no authority. A root may leave out the roots: it is
+    /// its own.
+    pub fn find(get: impl Fn(&str) -> Option<Zeroizing<String>>) -> Option<Self> {
+        LAYOUTS.iter().find_map(|[certificate, key, chain, roots]| {
+            let certificate = get(certificate).filter(|text| !text.is_empty())?;
+            let part = |name| get(name).unwrap_or_default();
+            let roots = Some(part(roots)).filter(|text| !text.trim().is_empty());
+            let roots = roots.unwrap_or_else(|| certificate.clone());
+            Some(Self(Files([certificate, part(key), part(chain), roots])))
+        })
+    }
+
+    /// Makes a new root for a trust domain.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn self_signed(
+        trust_domain: &str,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Self, AuthorityError> {
+        let authority = Authority::self_signed(trust_domain, lifetime, now)?;
+        let [certificate, roots] = authority.to_pem().map(Zeroizing::new);
+        let key = Zeroizing::new(authority.key().to_pem().to_owned());
+        Ok(Self(Files([certificate, key, Zeroizing::default(), roots])))
+    }
+
+    /// The parts with their names in Istio's `cacerts`.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let texts = self.0.0.iter().map(|text| text.as_str());
+        LAYOUTS[0].into_iter().zip(texts)
     }
 }
 
@@ -268,6 +356,30 @@ mod tests {
             matches!(error, AuthorityError::NoCertificate { .. }),
             "{error}"
         );
+    }
+
+    #[test]
+    fn parts_that_are_kept_elsewhere_are_the_same_authority() {
+        let parts = AuthorityParts::self_signed("cluster.local", YEAR, now()).unwrap();
+        let kept: std::collections::BTreeMap<&str, String> = parts
+            .named()
+            .map(|(name, text)| (name, text.to_owned()))
+            .collect();
+        let find = |without: &str| {
+            let get = |name: &str| kept.get(name).filter(|_| name != without).cloned();
+            AuthorityParts::find(|name| get(name).map(Zeroizing::new))
+        };
+        let one = AuthorityStore::kept_in("a Secret", &find("").unwrap(), now()).unwrap();
+        // Istio leaves the roots of its own root out.
+        let other = find("root-cert.pem").unwrap();
+        let other = AuthorityStore::kept_in("a Secret", &other, now()).unwrap();
+        assert_eq!(one.current().roots(), other.current().roots());
+        assert!(!one.replace(&parts, now()).unwrap());
+        let next = AuthorityParts::self_signed("cluster.local", YEAR, now()).unwrap();
+        assert!(one.replace(&next, now()).unwrap());
+        assert_ne!(one.current().roots(), other.current().roots());
+        assert!(find("ca-cert.pem").is_none());
+        assert_eq!(format!("{parts:?}"), "AuthorityParts { .. }");
     }
 
     #[test]

@@ -42,8 +42,13 @@ enum Action {
         /// Its namespace and name, with a slash between.
         account: String,
     },
-    /// Builds the program, and does not start it.
+    /// Builds the programs, and starts nothing.
     Build,
+    /// Prints the chart of the control plane as Helm renders it.
+    Render {
+        /// Values as `helm --set` takes them.
+        values: Vec<String>,
+    },
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -70,7 +75,15 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     let clusters = workspace().join(".cache/clusters");
     let folder = clusters.join(&cli.name);
     match cli.action {
-        Action::Build => println!("{}", kubernetes::binary().await?.display()),
+        Action::Build => {
+            for program in [kubernetes::binary().await?, kubernetes::helm().await?] {
+                println!("{}", program.display());
+            }
+        }
+        Action::Render { values } => {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            print!("{}", kubernetes::render(&values).await?);
+        }
         Action::Up { bare } => up(folder, bare).await?,
         Action::Down => {
             if kubernetes::down(&folder).await? {

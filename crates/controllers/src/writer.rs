@@ -1,0 +1,323 @@
+//! Writes to the cluster: one at a time for each object, the newest that is wanted, and nothing twice.
+//!
+//! Controllers say what an object should be ([`Writes::want`]) as often as they like. What is waiting is
+//! replaced by what is newer; what was written is not written again unless the object has changed since.
+//! [`Writes`] decides, [`driver::run`] applies, by server-side apply as the owner of the fields named.
+
+pub mod driver;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The first wait after a failure; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// The longest wait after a failure.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// A kind of object, as paths of the API name it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Resource {
+    /// The group; empty for the core group.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// The kind.
+    pub kind: &'static str,
+    /// Its plural.
+    pub plural: &'static str,
+}
+
+/// The part of an object that is written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Part {
+    /// The object, which is made if it is not there.
+    Whole,
+    /// The status of an object that is there.
+    Status,
+}
+
+/// What is written to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Target {
+    /// The kind.
+    pub resource: Resource,
+    /// Which part.
+    pub part: Part,
+    /// The namespace; empty for kinds without.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Target {
+    /// The path by which the API knows it.
+    pub fn path(&self) -> String {
+        let Resource {
+            group,
+            version,
+            plural,
+            ..
+        } = self.resource;
+        let mut path = match group {
+            "" => format!("/api/{version}"),
+            _ => format!("/apis/{group}/{version}"),
+        };
+        if !self.namespace.is_empty() {
+            path += &format!("/namespaces/{}", self.namespace);
+        }
+        path += &format!("/{plural}/{}", self.name);
+        match self.part {
+            Part::Whole => path,
+            Part::Status => path + "/status",
+        }
+    }
+
+    /// The object that is applied: these fields, and what tells which object it is. With a version, only
+    /// if the object is still of that version.
+    fn object(&self, fields: &Value, version: Option<&str>) -> Value {
+        let Resource {
+            group,
+            version: api,
+            kind,
+            ..
+        } = self.resource;
+        let mut object = fields.clone();
+        object["apiVersion"] = match group {
+            "" => json!(api),
+            _ => json!(format!("{group}/{api}")),
+        };
+        object["kind"] = json!(kind);
+        object["metadata"]["name"] = json!(self.name);
+        if !self.namespace.is_empty() {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+        if let Some(version) = version {
+            object["metadata"]["resourceVersion"] = json!(version);
+        }
+        object
+    }
+}
+
+/// What an object should be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Wanted {
+    /// What is written to.
+    pub target: Target,
+    /// The fields, and nothing else; for instance `{"status": {…}}`.
+    pub fields: Value,
+    /// The version of the object that this was decided by; `None` if there is none.
+    pub seen: Option<String>,
+    /// It is written only if the object is still of that version. For what is decided by reading the
+    /// object itself.
+    pub strict: bool,
+}
+
+/// How a write ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is written.
+    Done,
+    /// The object is of another version, or gone: whoever wants something will say so again, when the
+    /// change arrives.
+    Overtaken,
+    /// It may work later.
+    Failed,
+}
+
+/// A write that is to be done.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Write {
+    /// What is written to.
+    pub target: Target,
+    /// The object to apply.
+    pub object: Value,
+}
+
+/// What was written, by which version of the object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Written {
+    hash: u64,
+    seen: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// What is to be written next.
+    next: Option<Wanted>,
+    /// What is being written.
+    flying: Option<Written>,
+    /// What was written last.
+    written: Option<Written>,
+    /// When it may be tried again, after so many failures.
+    hold: Option<(Instant, u32)>,
+}
+
+/// The writes of one leader. Without I/O.
+#[derive(Debug)]
+pub struct Writes {
+    slots: BTreeMap<Target, Slot>,
+    /// Targets that have something to be written and nothing that is being written.
+    waiting: BTreeSet<Target>,
+    /// The one that was begun last.
+    last: Option<Target>,
+    flying: usize,
+    limit: usize,
+}
+
+impl Writes {
+    /// At most so many writes at once.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            last: None,
+            flying: 0,
+            limit,
+        }
+    }
+
+    /// Takes in what an object should be. Returns whether there is anything to be done about it.
+    pub fn want(&mut self, wanted: Wanted) -> bool {
+        let slot = self.slots.entry(wanted.target.clone()).or_default();
+        let written = Written::of(&wanted);
+        if let Some(flying) = &slot.flying {
+            let new = *flying != written;
+            // The same is kept too: it may fail.
+            slot.next = Some(wanted);
+            return new;
+        }
+        if slot.written.as_ref() == Some(&written) {
+            slot.next = None;
+            self.waiting.remove(&wanted.target);
+            return false;
+        }
+        self.waiting.insert(wanted.target.clone());
+        slot.next = Some(wanted);
+        true
+    }
+
+    /// Forgets an object: what waits for it is not written.
+    pub fn forget(&mut self, target: &Target) {
+        self.waiting.remove(target);
+        match self.slots.get_mut(target) {
+            Some(slot) if slot.flying.is_some() => {
+                *slot = Slot {
+                    flying: slot.flying.take(),
+                    ..Slot::default()
+                }
+            }
+            _ => drop(self.slots.remove(target)),
+        }
+    }
+
+    /// Forgets everything that is not being written.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        self.slots.retain(|_, slot| slot.flying.is_some());
+        for slot in self.slots.values_mut() {
+            (slot.next, slot.written, slot.hold) = (None, None, None);
+        }
+    }
+
+    /// The next write that may begin now, if there is one.
+    pub fn begin(&mut self, now: Instant) -> Option<Write> {
+        if self.flying >= self.limit {
+            return None;
+        }
+        let due = |target: &&Target| {
+            let hold = self.slots.get(*target).and_then(|slot| slot.hold);
+            hold.is_none_or(|(until, _)| until <= now)
+        };
+        // In turn, so that objects that change all the time do not keep others from being written.
+        let last = self.last.take();
+        let after = (
+            last.as_ref().map_or(Bound::Unbounded, Bound::Excluded),
+            Bound::Unbounded,
+        );
+        let rest = self.waiting.range::<Target, _>(after);
+        let target = rest.chain(&self.waiting).find(due).cloned();
+        self.last = target.clone().or(last);
+        let target = target?;
+        self.waiting.remove(&target);
+        let slot = self.slots.get_mut(&target)?;
+        let wanted = slot.next.take()?;
+        slot.flying = Some(Written::of(&wanted));
+        self.flying += 1;
+        let version = wanted.seen.as_deref().filter(|_| wanted.strict);
+        let object = target.object(&wanted.fields, version);
+        // For a second attempt, unless something newer is wanted until then.
+        slot.next = Some(wanted);
+        Some(Write { target, object })
+    }
+
+    /// Takes in how a write ended that [`Writes::begin`] returned.
+    pub fn end(&mut self, now: Instant, target: &Target, outcome: &Outcome) {
+        self.flying = self.flying.saturating_sub(1);
+        let Some(slot) = self.slots.get_mut(target) else {
+            return;
+        };
+        let ended = slot.flying.take();
+        let same = slot.next.as_ref().map(Written::of) == ended;
+        match outcome {
+            Outcome::Done | Outcome::Overtaken => {
+                slot.hold = None;
+                slot.written = ended.filter(|_| *outcome == Outcome::Done);
+                if same {
+                    slot.next = None;
+                }
+            }
+            Outcome::Failed => {
+                let failures = slot.hold.map_or(0, |(_, failures)| failures);
+                let wait = FIRST_WAIT
+                    .saturating_mul(1 << failures.min(16))
+                    .min(LONGEST_WAIT);
+                slot.hold = Some((now + jittered(wait, target), failures + 1));
+            }
+        }
+        if slot.next.is_some() {
+            self.waiting.insert(target.clone());
+        } else if slot.written.is_none() {
+            self.slots.remove(target);
+        }
+    }
+
+    /// When [`Writes::begin`] has something again, if nothing else happens.
+    pub fn wake(&self) -> Option<Instant> {
+        let holds = self
+            .waiting
+            .iter()
+            .filter_map(|target| self.slots.get(target)?.hold);
+        holds.map(|(until, _)| until).min()
+    }
+
+    /// How many writes wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl Written {
+    fn of(wanted: &Wanted) -> Self {
+        Self {
+            hash: xxh3_64(wanted.fields.to_string().as_bytes()),
+            seen: wanted.seen.clone(),
+        }
+    }
+}
+
+/// Between three quarters of a time and all of it, always the same for one object: what fails together is
+/// not tried again at one moment.
+fn jittered(wait: Duration, target: &Target) -> Duration {
+    let share = xxh3_64(target.path().as_bytes()) % 256;
+    wait - wait / 1024 * u32::try_from(share).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use super::*;
+
+const CONFIG_MAP: Resource = Resource {
+    group: "",
+    version: "v1",
+    kind: "ConfigMap",
+    plural: "configmaps",
+};
+
+fn target(name: &str) -> Target {
+    Target {
+        resource: CONFIG_MAP,
+        part: Part::Whole,
+        namespace: "ns".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn wanted(name: &str, value: u32, seen: Option<&str>) -> Wanted {
+    Wanted {
+        target: target(name),
+        fields: json!({"data": {"value": value}}),
+        seen: seen.map(str::to_owned),
+        strict: false,
+    }
+}
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// What begins now, as name and value.
+fn begun(writes: &mut Writes, now: Instant) -> Vec<(String, u64)> {
+    std::iter::from_fn(|| writes.begin(now))
+        .map(|write| {
+            let value = write.object["data"]["value"].as_u64().unwrap();
+            (write.target.name, value)
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(writes: &mut Writes, now: Instant, expected: &[(&str, u64)]) {
+    let expected: Vec<(String, u64)> = expected
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), *value))
+        .collect();
+    assert_eq!(begun(writes, now), expected);
+}
+
+#[test]
+fn what_waits_is_replaced_by_what_is_newer() {
+    let (mut writes, now) = (Writes::new(2), Instant::now());
+    for value in 0..1000 {
+        writes.want(wanted("a", value, Some("1")));
+    }
+    check(&mut writes, now, &[("a", 999)]);
+    for value in 0..1000 {
+        assert!(writes.want(wanted("a", value, Some("1"))) || value == 999);
+    }
+    check(&mut writes, now, &[]);
+    writes.want(wanted("a", 5, Some("1")));
+    writes.end(now, &target("a"), &Outcome::Done);
+    check(&mut writes, now, &[("a", 5)]);
+}
+
+#[test]
+fn nothing_is_written_twice_unless_the_object_has_changed() {
+    let (mut writes, now) = (Writes::new(2), Instant::now());
+    writes.want(wanted("a", 1, Some("1")));
+    check(&mut writes, now, &[("a", 1)]);
+    assert!(!writes.want(wanted("a", 1, Some("1"))));
+    writes.end(now, &target("a"), &Outcome::Done);
+    check(&mut writes, now, &[]);
+    // Who decides has not seen our own write yet.
+    assert!(!writes.want(wanted("a", 1, Some("1"))));
+    check(&mut writes, now, &[]);
+    // Somebody has undone it.
+    assert!(writes.want(wanted("a", 1, Some("3"))));
+    check(&mut writes, now, &[("a", 1)]);
+}
+
+#[test]
+fn what_fails_is_tried_again_later_and_later_and_then_as_the_newest() {
+    let (mut writes, mut now) = (Writes::new(2), Instant::now());
+    writes.want(wanted("a", 1, None));
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        check(&mut writes, now, &[("a", 1)]);
+        // Said again while it flies.
+        writes.want(wanted("a", 1, None));
+        writes.end(now, &target("a"), &Outcome::Failed);
+        check(&mut writes, now, &[]);
+        let wake = writes.wake().unwrap();
+        waits.push(wake - now);
+        now = wake;
+    }
+    assert!(waits.is_sorted(), "{waits:?}");
+    assert!(
+        waits[0] <= FIRST_WAIT && waits[11] > LONGEST_WAIT / 2,
+        "{waits:?}"
+    );
+    writes.want(wanted("a", 2, None));
+    check(&mut writes, now, &[("a", 2)]);
+    writes.end(now, &target("a"), &Outcome::Done);
+    assert_eq!(writes.wake(), None);
+    check(&mut writes, now + seconds(1000), &[]);
+}
+
+#[test]
+fn what_is_overtaken_waits_for_who_decides() {
+    let (mut writes, now) = (Writes::new(2), Instant::now());
+    writes.want(wanted("a", 1, Some("1")));
+    check(&mut writes, now, &[("a", 1)]);
+    writes.end(now, &target("a"), &Outcome::Overtaken);
+    check(&mut writes, now, &[]);
+    writes.want(wanted("a", 1, Some("2")));
+    check(&mut writes, now, &[("a", 1)]);
+}
+
+#[test]
+fn so_many_are_written_at_once_and_all_have_their_turn() {
+    let (mut writes, now) = (Writes::new(2), Instant::now());
+    for name in ["a", "b", "c"] {
+        writes.want(wanted(name, 1, None));
+    }
+    check(&mut writes, now, &[("a", 1), ("b", 1)]);
+    writes.end(now, &target("a"), &Outcome::Done);
+    writes.want(wanted("a", 2, None));
+    check(&mut writes, now, &[("c", 1)]);
+    writes.end(now, &target("b"), &Outcome::Done);
+    check(&mut writes, now, &[("a", 2)]);
+}
+
+#[test]
+fn who_does_not_lead_any_more_writes_nothing() {
+    let (mut writes, now) = (Writes::new(1), Instant::now());
+    writes.want(wanted("a", 1, None));
+    writes.want(wanted("b", 1, None));
+    check(&mut writes, now, &[("a", 1)]);
+    writes.clear();
+    writes.end(now, &target("a"), &Outcome::Failed);
+    check(&mut writes, now + seconds(1000), &[]);
+    assert_eq!(writes.waiting(), 0);
+}
+
+#[test]
+fn what_is_forgotten_is_not_written() {
+    let (mut writes, now) = (Writes::new(1), Instant::now());
+    writes.want(wanted("a", 1, None));
+    writes.forget(&target("a"));
+    check(&mut writes, now, &[]);
+    writes.want(wanted("a", 1, None));
+    check(&mut writes, now, &[("a", 1)]);
+    writes.want(wanted("a", 2, None));
+    writes.forget(&target("a"));
+    writes.end(now, &target("a"), &Outcome::Failed);
+    check(&mut writes, now + seconds(1000), &[]);
+}
+
+#[test]
+fn objects_say_what_they_are() {
+    let status = Target {
+        resource: Resource {
+            group: "networking.istio.io",
+            version: "v1",
+            kind: "ServiceEntry",
+            plural: "serviceentries",
+        },
+        part: Part::Status,
+        namespace: "shop".to_owned(),
+        name: "it".to_owned(),
+    };
+    let path = "/apis/networking.istio.io/v1/namespaces/shop/serviceentries/it/status";
+    assert_eq!(status.path(), path);
+    assert_eq!(target("a").path(), "/api/v1/namespaces/ns/configmaps/a");
+    let object = status.object(&json!({"status": {}}), Some("7"));
+    let metadata = json!({"namespace": "shop", "name": "it", "resourceVersion": "7"});
+    let expected = json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": metadata, "status": {}});
+    assert_eq!(object, expected);
+}
