@@ -60,7 +60,7 @@ async fn build() -> Result<PathBuf> {
 /// What a control plane is started with.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Arguments of `--config`.
+    /// Arguments of `--config`; without any, a cluster is read.
     pub config: Vec<PathBuf>,
     /// Argument of `--mesh-config`.
     pub mesh_config: Option<PathBuf>,
@@ -115,7 +115,10 @@ impl ControlPlane {
     /// When it does not become ready.
     pub async fn start(setup: Setup) -> Result<Self> {
         let mut command = Command::new(binary().await?);
-        command.arg("discovery").arg("--config").args(&setup.config);
+        command.arg("discovery");
+        if !setup.config.is_empty() {
+            command.arg("--config").args(&setup.config);
+        }
         if let Some(file) = &setup.mesh_config {
             command.arg("--mesh-config").arg(file);
         }

@@ -11,7 +11,9 @@ use model::{
 use rustc_hash::FxBuildHasher;
 
 use crate::{
+    clusters::Clusters,
     keys::{KeySets, KeySource, KeySources},
+    layers::Layers,
     registry::{Derivations, Registry, Update},
     store::{self, Store},
 };
@@ -47,6 +49,20 @@ pub enum Change {
         /// Its addresses, sorted.
         addresses: Vec<Arc<str>>,
     },
+    /// Changes of files beside a cluster: an object that both have is the cluster's. They come before
+    /// anything of the cluster.
+    Files(Vec<Self>),
+    /// Changes of another cluster, of whose objects only services and their endpoints count.
+    Cluster {
+        /// The cluster's id.
+        cluster: Arc<str>,
+        /// The changes are all there is of it: what was known before goes.
+        fresh: bool,
+        /// Its changes.
+        changes: Vec<Self>,
+    },
+    /// Another cluster does not belong to the mesh any more.
+    ClusterGone(Arc<str>),
     /// The keys of a token issuer.
     Keys {
         /// Where they come from.
@@ -62,7 +78,10 @@ pub struct Intake {
     state: MeshState,
     store: Store,
     registry: Registry,
+    /// The other clusters of the mesh.
+    clusters: Clusters,
     keys: KeySets,
+    layers: Layers,
     /// Nothing was applied yet.
     is_pristine: bool,
 }
@@ -86,6 +105,8 @@ impl Intake {
             state,
             store,
             registry,
+            clusters: Clusters::default(),
+            layers: Layers::default(),
             is_pristine: true,
         }
     }
@@ -107,8 +128,18 @@ impl Intake {
         }
         let mut updates = Vec::new();
         let (mut mesh_changed, mut names_changed) = (false, false);
+        let mut others = Vec::new();
+        let mut inner = Vec::new();
         for change in changes {
             match change {
+                Change::Files(changes) => inner.extend(self.layers.of_files(changes)),
+                change => inner.push(self.layers.of_cluster(change)),
+            }
+        }
+        for change in inner {
+            match change {
+                // Of files, none are within others.
+                Change::Files(_) => {}
                 Change::Apply(object) => {
                     let object = self.keys.fill(object);
                     let key = object.key();
@@ -126,16 +157,30 @@ impl Intake {
                 }
                 Change::Mesh(mesh) => {
                     if *self.state.mesh != *mesh {
+                        self.clusters.apply_to_all(&Change::Mesh(mesh.clone()), now);
                         self.state.mesh = Arc::from(mesh);
                         mesh_changed = true;
                         updates.extend(self.store.set_selectors(&mut self.state));
                     }
                 }
                 Change::Resolved { name, addresses } => {
+                    let change = Change::Resolved {
+                        name: name.clone(),
+                        addresses: addresses.clone(),
+                    };
+                    self.clusters.apply_to_all(&change, now);
                     names_changed |= self.registry.set_addresses(name, addresses);
                 }
+                Change::Cluster {
+                    cluster,
+                    fresh,
+                    changes,
+                } => others.push((cluster, Some((changes, fresh)))),
+                Change::ClusterGone(cluster) => others.push((cluster, None)),
                 Change::Networks(networks) => {
                     if *self.state.networks != networks {
+                        self.clusters
+                            .apply_to_all(&Change::Networks(networks.clone()), now);
                         self.state.networks = Arc::new(networks);
                         mesh_changed = true;
                     }
@@ -143,6 +188,7 @@ impl Intake {
             }
         }
         self.keys.settle();
+        self.clusters.observe(&self.state);
         if mesh_changed {
             request.merge(PushRequest::everything(Reason::Global, now));
         }
@@ -166,6 +212,16 @@ impl Intake {
             gateways,
             &mut request,
         );
+        for (cluster, changes) in others {
+            match changes {
+                Some((changes, fresh)) => {
+                    self.clusters
+                        .apply(cluster, changes, fresh, &self.state, now);
+                }
+                None => self.clusters.remove(&cluster),
+            }
+        }
+        self.clusters.settle(&self.state, &mut request);
         if !request.is_empty() {
             request.started = Some(now);
         }
@@ -174,7 +230,7 @@ impl Intake {
 
     /// The current state; cheap to clone, and immutable.
     pub fn state(&self) -> MeshState {
-        self.state.clone()
+        self.clusters.state(&self.state)
     }
 
     /// Host names of network gateways whose addresses somebody has to find (see [`crate::resolve`]).
@@ -182,7 +238,8 @@ impl Intake {
         if !self.state.features.resolve_hostname_gateways {
             return BTreeSet::new();
         }
-        let gateways = self.state.gateways.unresolved.iter();
+        let state = self.state();
+        let gateways = state.gateways.unresolved.iter();
         let names = gateways.filter(|g| g.address.parse::<IpAddr>().is_err());
         names.map(|g| g.address.clone()).collect()
     }
@@ -194,7 +251,7 @@ impl Intake {
 
     /// Number of addresses that slices list for pods that are not known.
     pub fn parked(&self) -> usize {
-        self.registry.parked()
+        self.registry.parked() + self.clusters.parked()
     }
 
     /// The registry, to look inside.

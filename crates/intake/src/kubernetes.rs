@@ -12,6 +12,7 @@ mod backoff;
 mod mesh_map;
 mod reader;
 mod reflector;
+mod remotes;
 mod resource;
 mod source;
 mod status;
@@ -19,9 +20,25 @@ mod table;
 
 pub use self::{
     mesh_map::MeshMap,
+    remotes::{Progress as RemoteProgress, RemoteSecrets, Remotes},
     source::{ClusterSource, SourceOptions, Turn},
     status::{Phase, TableStatus, Tables},
 };
+
+/// An error with what is behind it.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
 
 #[cfg(test)]
 mod testing;

@@ -7,12 +7,14 @@
 //!
 //! Feature `kubernetes`: the source that reads a cluster, on `kube`.
 
+mod clusters;
 mod decode;
 mod file;
 mod intake;
 pub mod keys;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+mod layers;
 mod mesh;
 mod registry;
 mod report;

@@ -26,6 +26,7 @@ use std::{
     sync::Arc,
 };
 
+use imbl::OrdMap;
 use model::{
     ConfigKey, Kind, Labels, MeshState, NamespacedName, Object, PushRequest, Reason, Service,
     ServiceId, ServiceKey,
@@ -33,6 +34,7 @@ use model::{
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::publish::note_endpoints;
 use self::{
     few::Few,
     labels::{LabelIndex, SelectorIndex},
@@ -311,13 +313,13 @@ fn map_all<K: Send, T: Send>(keys: Vec<K>, derive: impl Fn(K) -> T + Sync + Send
 }
 
 /// Names a changed object in a request, unless that says "everything" already.
-fn note(request: &mut PushRequest, key: ConfigKey, reason: Reason) {
+pub(crate) fn note(request: &mut PushRequest, key: ConfigKey, reason: Reason) {
     if !request.forced && request.changed.insert(key) {
         count(request, reason);
     }
 }
 
-fn count(request: &mut PushRequest, reason: Reason) {
+pub(crate) fn count(request: &mut PushRequest, reason: Reason) {
     *request.reasons.entry(reason).or_default() += 1;
 }
 
@@ -338,7 +340,7 @@ fn prepare(
 }
 
 /// Compares services as far as anything could depend on them, their order included.
-fn same_service(old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) -> bool {
+pub(crate) fn same_service(old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => {
             old.same_content(new) && old.created == new.created && old.id() == new.id()
@@ -353,13 +355,20 @@ fn services_of<'a>(
     state: &'a MeshState,
     key: &'a ServiceKey,
 ) -> impl Iterator<Item = &'a Arc<Service>> {
+    services_of_key(&state.services, key)
+}
+
+/// All services of a key in a table, by id.
+pub(crate) fn services_of_key<'a>(
+    services: &'a OrdMap<ServiceId, Arc<Service>>,
+    key: &'a ServiceKey,
+) -> impl Iterator<Item = &'a Arc<Service>> {
     let first = ServiceId {
         key: key.clone(),
         object: "".into(),
         address: "".into(),
     };
-    state
-        .services
+    services
         .range(first..)
         .take_while(move |(id, _)| id.key == *key)
         .map(|(_, service)| service)

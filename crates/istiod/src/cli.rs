@@ -50,6 +50,43 @@ pub struct ConfigArgs {
     pub mesh: MeshArgs,
 }
 
+/// Where `discovery` reads the mesh: in files, in a cluster, or in both.
+#[derive(Clone, Debug, Args)]
+pub struct SourceArgs {
+    /// Files or folders of YAML or JSON: Kubernetes, Istio and Gateway API objects. Without any, a
+    /// cluster is read.
+    #[arg(long = "config", value_name = "PATH", num_args = 1..)]
+    pub config: Vec<PathBuf>,
+    /// The cluster of a kubeconfig's current context is read, beside files if there are any. By default
+    /// it is the cluster that this process is a pod of.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Registries of services that are read even if there are files.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub registries: Vec<RegistryName>,
+    /// Settings of the whole mesh.
+    #[command(flatten)]
+    pub mesh: MeshArgs,
+}
+
+impl SourceArgs {
+    /// The files.
+    pub fn files(&self) -> ConfigArgs {
+        ConfigArgs {
+            config: self.config.clone(),
+            mesh: self.mesh.clone(),
+        }
+    }
+}
+
+/// A registry of services.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum RegistryName {
+    /// A Kubernetes cluster.
+    #[value(name = "Kubernetes", alias = "kubernetes")]
+    Kubernetes,
+}
+
 /// Settings of the whole mesh.
 #[derive(Clone, Debug, Args)]
 pub struct MeshArgs {
@@ -67,9 +104,9 @@ pub struct MeshArgs {
 /// Arguments of `discovery`.
 #[derive(Clone, Debug, Args)]
 pub struct DiscoveryArgs {
-    /// Where configuration is read.
+    /// Where the mesh is read.
     #[command(flatten)]
-    pub source: ConfigArgs,
+    pub source: SourceArgs,
     /// Address of plaintext xDS; '' switches it off.
     #[arg(
         long = "grpcAddr",

@@ -22,6 +22,7 @@ use xds::{Server, Transport};
 
 use crate::{
     cli::DiscoveryArgs,
+    cluster,
     event::{self, Event},
     http::{self, Shown},
     load::{self, Loaded},
@@ -91,9 +92,15 @@ async fn serve(
         tracing::info!(policy, module, summary, "throttle policy is linked");
     }
     let policy = throttling::choose(&policies, args.throttle_policy.as_deref())?;
-    let loaded = load::load(&args.source, &settings, started.into_std())?;
+    let files = args.source.files();
+    let access = cluster::access(&args.source);
+    let beside = access.is_some();
+    let loaded = load::load_layer(&files, &settings, started.into_std(), beside)?;
     loaded.require_mesh()?;
-    report(&loaded, &args);
+    let reads_files = !files.config.is_empty();
+    if reads_files {
+        report(&loaded, &args);
+    }
 
     let metrics = Metrics::new().context("make metrics")?;
     let registry = crate::registry()?;
@@ -110,10 +117,36 @@ async fn serve(
     };
     let server = Server::new(mesh, registry, settings.server(cores), metrics.clone());
     let Loaded {
-        intake,
+        mut intake,
         source,
         report,
     } = loaded;
+    let stop = CancellationToken::new();
+    let stopped = |token: &CancellationToken| token.clone().cancelled_owned();
+    let mut tasks = JoinSet::new();
+    let (changes, mut inbox) = mpsc::channel(SOURCE_QUEUE);
+    let cluster = match access {
+        Some(access) => {
+            let mut cluster = cluster::start(
+                &access,
+                &args.source,
+                &settings,
+                &changes,
+                &mut tasks,
+                &stop,
+            )
+            .await?;
+            tokio::select! {
+                () = cluster.sync(&mut intake, &mut inbox, settings.remote_timeout) => {}
+                () = signal() => return Ok(()),
+                Some(ended) = tasks.join_next() => {
+                    ended.context("a task panicked")?.context("a task failed")?;
+                }
+            }
+            Some(cluster)
+        }
+        None => None,
+    };
     let state = intake.state();
     let mut translator = Translator::default();
     let first = Arc::new(PushContext::build(translator.layer(state.clone())));
@@ -156,12 +189,10 @@ async fn serve(
         server: server.clone(),
         snapshots: snapshots.clone(),
         throttle: gate.clone(),
+        cluster,
         started,
     };
 
-    let stop = CancellationToken::new();
-    let stopped = |token: &CancellationToken| token.clone().cancelled_owned();
-    let mut tasks = JoinSet::new();
     let secure = tls::serve::open(&args.secure, &settings, &state)?;
     let [http, monitoring] = bind_all([args.http, args.monitoring])?;
     let grpc = args.grpc.0.map(http::bind).transpose()?;
@@ -182,7 +213,6 @@ async fn serve(
         stopped(&stop),
     ));
 
-    let (changes, inbox) = mpsc::channel(SOURCE_QUEUE);
     let (names, named) = watch::channel(intake.names_to_resolve());
     let (key_sources, keyed) = watch::channel(intake.keys_to_fetch());
     sources::resolve(named, changes.clone(), &mut tasks, &stop);
@@ -195,8 +225,11 @@ async fn serve(
         &mut tasks,
         &stop,
     )?;
-    sources::watch(source, &report, changes, &mut tasks, &stop)?;
-    tracing::info!(paths = ?args.source.config, "watching");
+    let mesh_files = &args.source.mesh;
+    if reads_files || mesh_files.mesh_config.is_some() || mesh_files.mesh_networks.is_some() {
+        sources::watch(source, &report, beside, changes, &mut tasks, &stop)?;
+        tracing::info!(paths = ?args.source.config, "watching");
+    }
     let pipeline = Pipeline {
         latest: latest.clone(),
         publisher: Arc::new(Mutex::new(publisher)),
@@ -361,6 +394,7 @@ async fn feed(
                 .metrics
                 .arrived("eds", request.endpoints.len() as u64);
         }
+        pipeline.metrics.tables.parked(intake.parked());
         *pipeline.latest.lock() = intake.state();
         lookups.update(&intake);
         if !request.is_empty() && gate.send(Event(request)).await.is_err() {

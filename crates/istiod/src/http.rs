@@ -14,7 +14,9 @@ use tokio::{
 };
 use xds::Server;
 
-use crate::{discovery::Gate, metrics::Metrics, throttling::throttlez};
+use crate::{
+    cluster::Cluster, discovery::Gate, metrics::Metrics, shards, tables, throttling::throttlez,
+};
 
 /// What the HTTP ports show.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Shown {
     pub snapshots: Reader,
     /// The namespace throttle.
     pub throttle: Gate,
+    /// The cluster, if one is read.
+    pub cluster: Option<Cluster>,
     /// When the process started.
     pub started: Instant,
 }
@@ -55,6 +59,9 @@ fn debug() -> Router<Arc<Shown>> {
         .route("/debug/syncz", get(syncz))
         .route("/debug/mesh", get(mesh))
         .route("/debug/throttlez", get(throttle))
+        .route("/debug/sourcez", get(sourcez))
+        .route("/debug/endpointShardz", get(endpoint_shards))
+        .route("/debug/clusterz", get(clusterz))
 }
 
 /// Connections that may wait to be accepted: after a restart all proxies come at once. What is over
@@ -109,6 +116,9 @@ async fn version() -> String {
 async fn metrics(State(shown): State<Arc<Shown>>) -> impl IntoResponse {
     let snapshot = shown.snapshots.snapshot();
     shown.metrics.patches.collect(snapshot.patch_outcomes());
+    if let Some(cluster) = &shown.cluster {
+        shown.metrics.tables.collect(cluster);
+    }
     match shown.metrics.text(uptime(&shown)) {
         Ok(text) => (StatusCode::OK, text),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
@@ -146,6 +156,21 @@ async fn syncz(State(shown): State<Arc<Shown>>) -> Json<Value> {
 async fn mesh(State(shown): State<Arc<Shown>>) -> Json<Value> {
     let snapshot = shown.snapshots.snapshot();
     Json(serde_json::to_value(&**snapshot.mesh()).unwrap_or_default())
+}
+
+/// How the tables of clusters are.
+async fn sourcez(State(shown): State<Arc<Shown>>) -> Json<Value> {
+    Json(tables::sourcez(shown.cluster.as_ref()))
+}
+
+/// All endpoints.
+async fn endpoint_shards(State(shown): State<Arc<Shown>>) -> Json<Value> {
+    Json(shards::endpoint_shards(shown.snapshots.snapshot().state()))
+}
+
+/// The remote clusters.
+async fn clusterz(State(shown): State<Arc<Shown>>) -> Json<Value> {
+    Json(tables::clusterz(shown.cluster.as_ref()))
 }
 
 /// The throttle's settings, and the namespaces that are throttled.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use anyhow::bail;
-use intake::{Decoder, FileInputs, FileSource, Finding, Intake, Options, Report, Severity};
+use intake::{Change, Decoder, FileInputs, FileSource, Finding, Intake, Options, Report, Severity};
 use model::state::MeshIdentity;
 
 use crate::{cli::ConfigArgs, settings::Settings};
@@ -35,6 +35,20 @@ pub fn decoder() -> Decoder {
 /// # Errors
 /// When a path does not exist.
 pub fn load(args: &ConfigArgs, settings: &Settings, now: Instant) -> anyhow::Result<Loaded> {
+    load_layer(args, settings, now, false)
+}
+
+/// Loads them as [`load`] does; with `beside_cluster`, objects that a cluster has, too, are to be the
+/// cluster's.
+///
+/// # Errors
+/// When a path does not exist.
+pub(crate) fn load_layer(
+    args: &ConfigArgs,
+    settings: &Settings,
+    now: Instant,
+    beside_cluster: bool,
+) -> anyhow::Result<Loaded> {
     let features = settings.features.clone();
     let mut source = FileSource::open(FileInputs {
         config: args.config.clone(),
@@ -54,7 +68,12 @@ pub fn load(args: &ConfigArgs, settings: &Settings, now: Instant) -> anyhow::Res
         },
         ..Options::default()
     });
-    intake.apply(source.refresh(), now);
+    let changes = source.refresh();
+    if beside_cluster {
+        intake.apply([Change::Files(changes)], now);
+    } else {
+        intake.apply(changes, now);
+    }
     let report = source.report();
     Ok(Loaded {
         intake,

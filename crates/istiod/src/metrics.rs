@@ -9,7 +9,7 @@ use prometheus::{
 use tonic::{Code, Status};
 use xds::{Delivered, Observer, Rejected, StreamInfo, type_url};
 
-use crate::patch_status::PatchStatus;
+use crate::{patch_status::PatchStatus, tables::TableMetrics};
 
 /// Upper bounds of times, in seconds.
 const SECONDS: [f64; 8] = [0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
@@ -45,6 +45,8 @@ pub(crate) struct Metrics {
     throttle_active: IntGaugeVec,
     /// What became of EnvoyFilters.
     pub(crate) patches: PatchStatus,
+    /// What is read of clusters.
+    pub(crate) tables: TableMetrics,
 }
 
 impl Metrics {
@@ -168,6 +170,7 @@ impl Metrics {
             )?,
             throttle_active,
             patches: PatchStatus::register(&registry)?,
+            tables: TableMetrics::register(&registry)?,
             inbound: counter("pilot_inbound_updates", "Changes that arrived.", &["type"])?,
             registry,
         })

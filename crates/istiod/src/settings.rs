@@ -84,6 +84,9 @@ pub struct Settings {
     pub namespace: String,
     /// Id of the primary cluster; `CLUSTER_ID`, `Kubernetes`.
     pub cluster: String,
+    /// How long a start waits for remote clusters that do not answer, 0 = without end;
+    /// `PILOT_REMOTE_CLUSTER_TIMEOUT`, 30s.
+    pub remote_timeout: Duration,
     /// The namespace throttle; `PILOT_ENABLE_NAMESPACE_THROTTLE`, `PILOT_NAMESPACE_THROTTLE_…`.
     pub throttle: throttle::Settings<Arc<str>>,
     /// Fetching the keys of token issuers.
@@ -185,6 +188,8 @@ impl Settings {
             text.parse().ok().filter(|n| *n > 0)
         });
         let compress = reader.flag("PILOT_XDS_COMPRESSION", false);
+        let remote_timeout =
+            reader.duration("PILOT_REMOTE_CLUSTER_TIMEOUT", Duration::from_secs(30));
         let trust_node_identity = reader.flag("XDS_TRUST_NODE_IDENTITY", false);
         let namespace = text("POD_NAMESPACE", "istio-system");
         let throttle = crate::throttling::read(&mut reader, &namespace);
@@ -207,6 +212,7 @@ impl Settings {
             trust_node_identity,
             namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
+            remote_timeout,
             throttle,
             keys,
             security,

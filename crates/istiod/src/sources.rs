@@ -65,13 +65,15 @@ pub(crate) fn fetch_keys(
     Ok(())
 }
 
-/// Starts to watch files, from where `report` says that they were loaded.
+/// Starts to watch files, from where `report` says that they were loaded. With `beside_cluster`,
+/// objects that the cluster has, too, are the cluster's.
 ///
 /// # Errors
 /// When a path cannot be watched.
 pub(crate) fn watch(
     source: FileSource,
     report: &Report,
+    beside_cluster: bool,
     changes: mpsc::Sender<Vec<Change>>,
     tasks: &mut JoinSet<anyhow::Result<()>>,
     stop: &CancellationToken,
@@ -98,6 +100,11 @@ pub(crate) fn watch(
                 bail!("nothing watches the files any more");
             };
             known = tell(&report, changed.len(), &known);
+            let changed = if beside_cluster && !changed.is_empty() {
+                vec![Change::Files(changed)]
+            } else {
+                changed
+            };
             if !changed.is_empty() && changes.send(changed).await.is_err() {
                 return Ok(());
             }

@@ -43,7 +43,11 @@ fn check(source: &mut FileSource, expected: &[&str]) {
             Change::Delete(key) => format!("-{}", key.name),
             Change::Mesh(m) => format!("mesh {}", m.trust_domain),
             Change::Networks(n) => format!("networks {}", n.networks.len()),
-            other @ (Change::Resolved { .. } | Change::Keys { .. }) => format!("{other:?}"),
+            other @ (Change::Resolved { .. }
+            | Change::Files(_)
+            | Change::Cluster { .. }
+            | Change::ClusterGone(_)
+            | Change::Keys { .. }) => format!("{other:?}"),
         })
         .collect();
     assert_eq!(changes, expected);

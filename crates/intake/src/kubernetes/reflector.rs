@@ -56,6 +56,9 @@ const TOGETHER: usize = 1024;
 /// How often a kind is looked for that the cluster does not have, when nobody says that it has come.
 const ABSENT: Duration = Duration::from_secs(30);
 
+/// How often a kind is looked for soon, when it is said to have come.
+const LOOKS: u32 = 6;
+
 /// Answers in a row that there is no such kind, until its objects are believed to be gone: an API server
 /// that just starts may not know it yet.
 const GONE_AFTER: u32 = 4;
@@ -91,7 +94,7 @@ impl From<kube::Error> for Lost {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::from_status(&status),
-            other => Self::Failed(causes(&other)),
+            other => Self::Failed(super::causes(&other)),
         }
     }
 }
@@ -108,21 +111,6 @@ impl Lost {
             _ => Self::Failed(message),
         }
     }
-}
-
-/// An error with what is behind it.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// What all tables of a cluster share.
@@ -145,8 +133,6 @@ pub(super) struct Reflector {
     table: Table,
     /// Which of the resource's versions is served, as far as is known.
     served: usize,
-    /// The table has held what the cluster held.
-    was_synced: bool,
     backoff: Backoff,
 }
 
@@ -159,7 +145,6 @@ impl Reflector {
             outlet,
             table: Table::new(kind),
             served: 0,
-            was_synced: false,
             backoff: Backoff::default(),
         }
     }
@@ -168,7 +153,7 @@ impl Reflector {
     pub(super) async fn run(mut self) {
         // From where to go on watching; none when everything has to be listed.
         let mut resume: Option<String> = None;
-        let mut not_found = 0;
+        let (mut not_found, mut looks) = (0, 0);
         loop {
             let begun = Instant::now();
             let lost = match resume.take() {
@@ -209,15 +194,15 @@ impl Reflector {
                         self.pause().await;
                         continue;
                     }
-                    if self.replace(Listing::default()).await.is_err() {
+                    let gone = self.table.replace(Listing::default());
+                    if self.deliver(gone).await.is_err() {
                         return;
                     }
-                    self.was_synced = false;
                     self.update(|entry| {
                         entry.phase = Phase::Absent;
                         entry.error = None;
                     });
-                    self.wait_for_kind().await;
+                    self.wait_for_kind(&mut looks).await;
                 }
                 Lost::Denied(reason) => {
                     self.fail(reason, true);
@@ -236,19 +221,21 @@ impl Reflector {
         time::sleep(wait).await;
     }
 
-    /// Waits until the kind may have come. What is told of a kind is told before it can be listed: it is
-    /// looked for more often then.
-    async fn wait_for_kind(&mut self) {
-        let wait = if self.backoff.failures() < GONE_AFTER && *self.shared.kinds.borrow() > 0 {
+    /// Waits until the kind may have come. `looks` is how often it is worth to look soon: what is told of
+    /// a kind is told before it can be listed.
+    async fn wait_for_kind(&mut self, looks: &mut u32) {
+        let wait = if *looks > 0 {
+            *looks -= 1;
             self.backoff.next()
         } else {
             self.backoff.jitter(ABSENT)
         };
-        let mut kinds = self.shared.kinds.clone();
-        kinds.mark_unchanged();
         tokio::select! {
             () = time::sleep(wait) => {}
-            Ok(()) = kinds.changed() => self.backoff.reset(),
+            Ok(()) = self.shared.kinds.changed() => {
+                self.backoff.reset();
+                *looks = LOOKS;
+            }
         }
     }
 
@@ -283,9 +270,8 @@ impl Reflector {
 
     /// Reads everything, then follows the changes.
     async fn list(&mut self, resume: &mut Option<String>) -> Lost {
-        let was_synced = self.was_synced;
         self.update(|entry| {
-            if !was_synced && entry.phase != Phase::Denied {
+            if entry.phase == Phase::Unknown {
                 entry.phase = Phase::Syncing;
             }
         });
@@ -431,9 +417,8 @@ impl Reflector {
         let mut events = events.ready_chunks(TOGETHER);
         let version = resume.insert(version);
         loop {
-            let together = match time::timeout(SILENCE, events.next()).await {
-                Ok(Some(together)) => together,
-                Ok(None) | Err(_) => return Lost::Ended,
+            let Ok(Some(together)) = time::timeout(SILENCE, events.next()).await else {
+                return Lost::Ended;
             };
             let mut outcome = Outcome::default();
             let mut lost = None;
@@ -476,7 +461,6 @@ impl Reflector {
     async fn replace(&mut self, listing: Listing) -> Result<(), Lost> {
         let outcome = self.table.replace(listing);
         self.deliver(outcome).await?;
-        self.was_synced = true;
         self.backoff.reset();
         // Only now: what the table holds has been sent.
         self.update(|entry| {

@@ -47,7 +47,7 @@ impl Resource {
         }
     }
 
-    /// The name of the kind's CustomResourceDefinition; `None` when the API server itself has the kind.
+    /// The name of the kind's definition; `None` when the API server itself has the kind.
     pub(super) fn definition(&self) -> Option<String> {
         self.kind
             .is_custom()

@@ -194,7 +194,7 @@ mod tests {
         *,
     };
 
-    fn read(name: &str, spec: Value, version: u32) -> Read {
+    fn read(name: &str, spec: &Value, version: u32) -> Read {
         let reader = Reader::new(&Resource::of(Kind::Service), "v1", "c".into());
         let metadata =
             json!({"name": name, "namespace": "a", "resourceVersion": version.to_string()});
@@ -204,11 +204,11 @@ mod tests {
     }
 
     fn service(name: &str, port: u32, version: u32) -> Read {
-        read(name, json!({"ports": [{"port": port}]}), version)
+        read(name, &json!({"ports": [{"port": port}]}), version)
     }
 
     fn broken(name: &str, version: u32) -> Read {
-        read(name, json!({"ports": "all"}), version)
+        read(name, &json!({"ports": "all"}), version)
     }
 
     fn listing(objects: impl IntoIterator<Item = Read>) -> Listing {

@@ -1,15 +1,16 @@
 //! Deriving endpoints, instances and network gateways, and publishing them in the state.
 use std::{net::IpAddr, sync::Arc};
 
+use imbl::OrdMap;
 use model::{
-    Endpoint, InstanceKey, MeshState, NamespacedName, PushRequest, Reason, Resolution,
-    ServiceEndpoints, ServiceInstance, ServiceKey,
+    Endpoint, InstanceKey, MeshState, NamespacedName, PushRequest, Reason, Resolution, Service,
+    ServiceEndpoints, ServiceId, ServiceInstance, ServiceKey,
     service::{Registry as ServiceRegistry, ShardKey},
 };
 
 use super::{
     Dirty, Registry, count, entries, few::Few, kubernetes_service, map_all, networks, note,
-    prepare, services_of, slices,
+    prepare, services_of_key, slices,
 };
 
 /// New endpoint lists of services, by shard.
@@ -37,35 +38,17 @@ impl Registry {
             (old != new).then_some((key, old, new))
         });
         for (key, old, new) in collected.into_iter().flatten() {
-            let accounts = |e: Option<&Arc<ServiceEndpoints>>| {
-                e.map(|e| e.service_accounts.clone()).unwrap_or_default()
-            };
-            let accounts_differ = accounts(old.as_ref()) != accounts(new.as_ref());
-            let lost = old.is_some_and(|old| old.lost_any(new.as_deref()));
-            match new {
-                Some(new) => state.endpoints.insert(key.clone(), new),
+            match &new {
+                Some(new) => state.endpoints.insert(key.clone(), new.clone()),
                 None => state.endpoints.remove(&key),
             };
-            count(request, Reason::Endpoint);
-            if lost {
-                request.removals.insert(key.clone());
-            } else if request.forced {
-                continue;
-            }
-            for service in services_of(state, &key) {
-                // Endpoints of these are part of clusters and listeners; so are identities.
-                let (in_resources, reason) = match service.resolution {
-                    Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => {
-                        (false, Reason::Service)
-                    }
-                    Resolution::Passthrough => (service.is_kubernetes(), Reason::HeadlessEndpoint),
-                    Resolution::DnsLb | Resolution::DnsRoundRobinLb => (true, Reason::Service),
-                };
-                if in_resources || accounts_differ {
-                    note(request, service.source.clone(), reason);
-                }
-            }
-            request.endpoints.insert(key);
+            note_endpoints(
+                &state.services,
+                &key,
+                old.as_deref(),
+                new.as_deref(),
+                request,
+            );
         }
     }
 
@@ -248,6 +231,40 @@ impl Registry {
             count(request, Reason::Networks);
         }
     }
+}
+
+/// Adds to a request that the endpoints of a service are others, and what that means for its clusters
+/// and listeners.
+pub(crate) fn note_endpoints(
+    services: &OrdMap<ServiceId, Arc<Service>>,
+    key: &ServiceKey,
+    old: Option<&ServiceEndpoints>,
+    new: Option<&ServiceEndpoints>,
+    request: &mut PushRequest,
+) {
+    let accounts =
+        |e: Option<&ServiceEndpoints>| e.map(|e| e.service_accounts.clone()).unwrap_or_default();
+    let accounts_differ = accounts(old) != accounts(new);
+    count(request, Reason::Endpoint);
+    if old.is_some_and(|old| old.lost_any(new)) {
+        request.removals.insert(key.clone());
+    } else if request.forced {
+        return;
+    }
+    for service in services_of_key(services, key) {
+        // Endpoints of these are part of clusters and listeners; so are identities.
+        let (in_resources, reason) = match service.resolution {
+            Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => {
+                (false, Reason::Service)
+            }
+            Resolution::Passthrough => (service.is_kubernetes(), Reason::HeadlessEndpoint),
+            Resolution::DnsLb | Resolution::DnsRoundRobinLb => (true, Reason::Service),
+        };
+        if in_resources || accounts_differ {
+            note(request, service.source.clone(), reason);
+        }
+    }
+    request.endpoints.insert(key.clone());
 }
 
 /// Cuts a sorted list into those of single services.

@@ -206,13 +206,25 @@ async fn nothing_is_settled_before_the_server_answers() {
     bench.tables.settled(CLUSTER).await;
 }
 
+/// A kind that the cluster does not have costs next to nothing.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_there_is_looked_for_rarely() {
+    let api = FakeApi::default();
+    api.set_absent("wasmplugins", true);
+    let mut bench = Bench::start(&api, &[Kind::WasmPlugin]);
+    bench.take(Duration::from_hours(1)).await;
+    let asked = api.requests("watch wasmplugins");
+    assert!((100..300).contains(&asked), "{asked}");
+    bench.check(Kind::WasmPlugin, Phase::Absent);
+}
+
 /// Tries grow rarer, so that a server that is down is not asked more the longer it is.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_is_asked_rarely() {
     let api = FakeApi::default();
     api.set_down(true);
     let mut bench = Bench::start(&api, &[Kind::Service]);
-    bench.take(Duration::from_mins(60)).await;
+    bench.take(Duration::from_hours(1)).await;
     let asked = api.requests("watch services");
     assert!((100..300).contains(&asked), "{asked}");
 }
