@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{
     bootstrap::{self, HostPort},
     certificate::CertificateArgs,
+    distribution::client::{StatusArgs, WaitArgs},
     generate::ResourceType,
     tls::SecureArgs,
 };
@@ -37,6 +38,11 @@ pub enum Command {
     Bootstrap(BootstrapArgs),
     /// Keep the certificate of a workload fresh in a folder.
     Certificate(CertificateArgs),
+    /// Print which proxies have a configuration, what a proxy has, or how the mesh is.
+    Status(StatusArgs),
+    /// Wait until the proxies have a configuration. Exit status: 0 they have it, 1 not in time, 2
+    /// nobody could be asked, 3 they never will.
+    Wait(WaitArgs),
 }
 
 /// Where configuration is read.
@@ -139,6 +145,10 @@ pub struct DiscoveryArgs {
     /// The throttle policy, of those that are linked in; `backoff`, or the only one, by default.
     #[arg(long, value_name = "NAME")]
     pub throttle_policy: Option<String>,
+    /// The other replicas, for who asks who has which configuration: addresses of their monitoring
+    /// ports; a host may be a headless Service. By default what `PILOT_PEERS` says.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub peers: Vec<String>,
     /// Write the log as JSON.
     #[arg(long = "log_as_json", alias = "log-as-json")]
     pub json_log: bool,

@@ -23,6 +23,7 @@ use xds::{Server, Transport};
 use crate::{
     cli::DiscoveryArgs,
     cluster,
+    distribution::{Books, Distribution, Parts, peers::Peers},
     event::{self, Event},
     http::{self, Shown},
     load::{self, Loaded},
@@ -149,7 +150,11 @@ async fn serve(
     };
     let state = intake.state();
     let mut translator = Translator::default();
-    let first = Arc::new(PushContext::build(translator.layer(state.clone())));
+    let mut layered = translator.layer(state.clone());
+    let books = Books::open(settings.history, &state, started.into_std());
+    layered.root = books.root();
+    let books = Arc::new(Mutex::new(books));
+    let first = Arc::new(PushContext::build(layered));
     let tracked = first.features().envoy_filter_stats;
     first.patch_outcomes().track(tracked);
     let (publisher, snapshots) = Publisher::new(first.clone());
@@ -183,7 +188,29 @@ async fn serve(
         latest: latest.clone(),
     };
     let (ready_sender, ready) = watch::channel(false);
+    let distribution = Distribution::new(Parts {
+        replica: replica_name(&settings, started),
+        started,
+        server: server.clone(),
+        snapshots: snapshots.clone(),
+        latest: latest.clone(),
+        books: books.clone(),
+        peers: Peers::new(if args.peers.is_empty() {
+            &settings.peers
+        } else {
+            &args.peers
+        })?,
+        metrics: metrics.clone(),
+    });
+    tasks.spawn({
+        let track = distribution.clone().track();
+        async move {
+            track.await;
+            Ok(())
+        }
+    });
     let shown = Shown {
+        distribution: distribution.clone(),
         metrics: metrics.clone(),
         ready,
         server: server.clone(),
@@ -236,6 +263,8 @@ async fn serve(
         translator: Arc::new(Mutex::new(translator)),
         snapshots,
         server: server.clone(),
+        books,
+        distribution,
         metrics,
     };
     let feeding = pipeline.clone();
@@ -292,6 +321,17 @@ async fn serve(
             ended.context("a task panicked")?.context("a task failed")?;
             anyhow::bail!("a task ended that should not have")
         }
+    }
+}
+
+/// Names this replica: by its pod, if it has one, and by its start, so that none is taken for another.
+fn replica_name(settings: &Settings, started: Instant) -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    // Differs from process to process.
+    let process = RandomState::new().hash_one(started.into_std());
+    match &*settings.pod {
+        "" => format!("istiod-{process:016x}"),
+        pod => format!("{pod}-{process:016x}"),
     }
 }
 
@@ -436,6 +476,8 @@ struct Pipeline {
     translator: Arc<Mutex<Translator>>,
     snapshots: Reader,
     server: Server<Mesh>,
+    books: Arc<Mutex<Books>>,
+    distribution: Distribution,
     metrics: Metrics,
 }
 
@@ -462,15 +504,23 @@ impl Pipeline {
         }
         let begun = std::time::Instant::now();
         let (next, elapsed) = {
-            // Held while building: what bypasses the debounce is built beside a batch, and both follow
-            // the same snapshot otherwise.
+            // Held until it is published: what bypasses the debounce is built beside a batch, and both
+            // follow the same snapshot, and come out in the wrong order, otherwise.
             let mut publisher = self.publisher.lock();
             let state = self.latest.lock().clone();
-            let state = self.translator.lock().layer(state);
+            let root = self.books.lock().begin(&state, request, begun);
+            let mut state = self.translator.lock().layer(state);
+            state.root = root;
             let begun = std::time::Instant::now();
             let next = Arc::new(self.snapshots.snapshot().next(state, request));
             let elapsed = begun.elapsed();
             publisher.publish(next.clone());
+            self.metrics.patches.collect(next.patch_outcomes());
+            self.metrics.patches.changed(request);
+            let update = Update(request.clone());
+            let number = self.server.publish(next.clone(), &update);
+            let finished = self.books.lock().finish(number, std::time::Instant::now());
+            self.distribution.published(finished);
             (next, elapsed)
         };
         let sizes = (
@@ -480,9 +530,6 @@ impl Pipeline {
         for (reason, count) in &request.reasons {
             self.metrics.triggered(reason.as_str(), *count);
         }
-        self.metrics.patches.collect(next.patch_outcomes());
-        self.metrics.patches.changed(request);
-        self.server.publish(next, &Update(request.clone()));
         // From the first event until every connection knows (observability §3).
         self.metrics
             .published(batch.delay() + begun.elapsed(), elapsed, sizes);

@@ -15,12 +15,19 @@ use tokio::{
 use xds::Server;
 
 use crate::{
-    cluster::Cluster, discovery::Gate, metrics::Metrics, shards, tables, throttling::throttlez,
+    cluster::Cluster,
+    discovery::Gate,
+    distribution::{Distribution, api},
+    metrics::Metrics,
+    shards, tables,
+    throttling::throttlez,
 };
 
 /// What the HTTP ports show.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
+    /// The distribution ledger.
+    pub distribution: Distribution,
     /// Metrics.
     pub metrics: Metrics,
     /// Whether proxies are served.
@@ -39,19 +46,23 @@ pub(crate) struct Shown {
 
 /// Paths of the port for readiness.
 pub(crate) fn readiness(shown: Shown) -> Router {
+    let distribution = api::routes(shown.distribution.clone(), false);
     Router::new()
         .route("/ready", get(ready))
         .merge(debug())
         .with_state(Arc::new(shown))
+        .merge(distribution)
 }
 
 /// Paths of the port for monitoring.
 pub(crate) fn monitoring(shown: Shown) -> Router {
+    let distribution = api::routes(shown.distribution.clone(), true);
     Router::new()
         .route("/metrics", get(metrics))
         .route("/version", get(version))
         .merge(debug())
         .with_state(Arc::new(shown))
+        .merge(distribution)
 }
 
 fn debug() -> Router<Arc<Shown>> {
@@ -95,7 +106,8 @@ pub(crate) async fn serve(
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    axum::serve(listener, router)
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service)
         .with_graceful_shutdown(shutdown)
         .await
         .context("serve HTTP")
@@ -119,6 +131,7 @@ async fn metrics(State(shown): State<Arc<Shown>>) -> impl IntoResponse {
     if let Some(cluster) = &shown.cluster {
         shown.metrics.tables.collect(cluster);
     }
+    shown.distribution.collect();
     match shown.metrics.text(uptime(&shown)) {
         Ok(text) => (StatusCode::OK, text),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),

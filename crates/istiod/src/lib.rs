@@ -8,6 +8,7 @@ pub mod cli;
 mod cluster;
 mod diff;
 pub mod discovery;
+pub mod distribution;
 mod event;
 pub mod generate;
 mod http;
@@ -98,6 +99,15 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Validate(args) => validate(&args, &settings),
         Command::Bootstrap(args) => bootstrap(&args),
         Command::Certificate(args) => certificate::run(args).map(|()| true),
+        Command::Status(args) => distribution::client::status(&args).map(|()| true),
+        Command::Wait(args) => {
+            use distribution::client::{Ended, wait};
+            let ended = wait(&args, &settings).unwrap_or_else(|error| {
+                fail(&format_args!("{error:#}"));
+                Ended::Unanswered
+            });
+            return ExitCode::from(ended as u8);
+        }
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,6 +9,9 @@ use prometheus::{
 use tonic::{Code, Status};
 use xds::{Delivered, Observer, Rejected, StreamInfo, type_url};
 
+mod distribution;
+
+use self::distribution::DistributionMetrics;
 use crate::{patch_status::PatchStatus, tables::TableMetrics};
 
 /// Upper bounds of times, in seconds.
@@ -47,6 +50,8 @@ pub(crate) struct Metrics {
     pub(crate) patches: PatchStatus,
     /// What is read of clusters.
     pub(crate) tables: TableMetrics,
+    /// How changes reach their proxies.
+    pub(crate) distribution: DistributionMetrics,
 }
 
 impl Metrics {
@@ -171,6 +176,7 @@ impl Metrics {
             throttle_active,
             patches: PatchStatus::register(&registry)?,
             tables: TableMetrics::register(&registry)?,
+            distribution: DistributionMetrics::register(&registry)?,
             inbound: counter("pilot_inbound_updates", "Changes that arrived.", &["type"])?,
             registry,
         })

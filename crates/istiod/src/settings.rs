@@ -7,6 +7,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use debounce::Window;
 use ipnet::IpNet;
+use ledger::History;
 use model::{Features, features::FeatureError};
 
 pub use self::file::SettingsFile;
@@ -93,6 +94,15 @@ pub struct Settings {
     pub keys: KeySettings,
     /// Identities.
     pub security: security::SecuritySettings,
+    /// Name of this pod; `POD_NAME`, empty.
+    pub pod: String,
+    /// The other replicas, for who asks who has which configuration: `HOST:PORT` of monitoring ports
+    /// with commas between, where a host may be a headless Service; `PILOT_PEERS`, none. Not a
+    /// variable of the Go istiod.
+    pub peers: Vec<String>,
+    /// How many published states are kept, and for how long; `PILOT_DISTRIBUTION_HISTORY_COUNT`, 10000,
+    /// and `PILOT_DISTRIBUTION_HISTORY_AGE`, 1h. Not variables of the Go istiod.
+    pub history: History,
     /// Flags that change what is generated.
     pub features: Features,
 }
@@ -195,6 +205,16 @@ impl Settings {
         let throttle = crate::throttling::read(&mut reader, &namespace);
         let keys = KeySettings::read(&mut reader);
         let security = security::SecuritySettings::read(&mut reader);
+        let history = read_history(&mut reader);
+        let peers = reader.parsed(
+            "PILOT_PEERS",
+            Vec::new(),
+            "HOST:PORT of replicas with commas between them",
+            |text| {
+                let places = text.split(',').map(str::trim).filter(|t| !t.is_empty());
+                Some(places.map(str::to_owned).collect())
+            },
+        );
         let settings = Self {
             debounce_after,
             debounce_max,
@@ -216,6 +236,9 @@ impl Settings {
             throttle,
             keys,
             security,
+            pod: text("POD_NAME", ""),
+            peers,
+            history,
             features,
         };
         if settings.debounce_max < settings.debounce_after {
@@ -274,6 +297,20 @@ impl Settings {
         settings.split_bytes = self.split_bytes;
         settings.compress = self.compress;
         settings
+    }
+}
+
+/// Reads how many published states are kept.
+fn read_history(reader: &mut Reader<'_, impl Source>) -> History {
+    let default = History::default();
+    History {
+        count: reader.parsed(
+            "PILOT_DISTRIBUTION_HISTORY_COUNT",
+            default.count,
+            "a number from 1",
+            |text| text.parse().ok().filter(|count| *count > 0),
+        ),
+        age: reader.duration("PILOT_DISTRIBUTION_HISTORY_AGE", default.age),
     }
 }
 

@@ -39,7 +39,7 @@ mod node;
 mod proof;
 mod state;
 
-pub use digest::{Digest, ParseDigestError, Xxh3};
+pub use digest::{Digest, ParseDigestError, ShortXxh3, Xxh3};
 pub use history::{History, Ledger, Stats, UnknownRoot};
 pub use proof::{Proof, Step};
 pub use state::{Difference, Encode, Footprint, State};

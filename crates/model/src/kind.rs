@@ -6,7 +6,8 @@ use imbl::OrdMap;
 
 use crate::{
     api,
-    config::{Config, ConfigKey, Meta, NamespacedName},
+    config::{Config, ConfigKey, Labels, Meta, NamespacedName},
+    fingerprint,
 };
 
 /// A table of one kind: (namespace, name) to object, persistent, so that a copy is cheap and shares.
@@ -59,6 +60,21 @@ macro_rules! kinds {
                 match (self, other) {
                     $((Self::$variant(a), Self::$variant(b)) => Arc::ptr_eq(a, b) || a.spec == b.spec,)*
                     _ => false,
+                }
+            }
+
+            /// Hashes the content: what the object says, and of its labels and annotations as much as
+            /// anybody reads. Not its name, its age, or how often it was edited.
+            pub fn content_hash(&self) -> u64 {
+                let meta = self.meta();
+                let ours = |labels: &Labels| labels.keys().any(|key| key.contains("istio.io"));
+                // Those of Istio's own kinds count only with one of Istio's among them.
+                let count = !self.kind().group().ends_with("istio.io")
+                    || ours(&meta.labels)
+                    || ours(&meta.annotations);
+                let labels = count.then_some((&meta.labels, &meta.annotations));
+                match self {
+                    $(Self::$variant(o) => fingerprint::of_json(&(labels, &o.spec)),)*
                 }
             }
 

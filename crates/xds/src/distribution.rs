@@ -27,7 +27,7 @@ use crate::{ResourceSet, Server, Source, World};
 pub use gone::Departed;
 pub(crate) use gone::Gone;
 pub(crate) use provenance::Provenance;
-pub use standing::{ProxyStanding, TypeStanding};
+pub use standing::{ProxyStanding, Summary, TypeStanding};
 
 /// What a question is about.
 pub enum Matter<'a, C> {

@@ -37,7 +37,8 @@ pub mod type_url;
 mod world;
 
 pub use distribution::{
-    Departed, Matter, ProxyStanding, Question, Standing, State, Survey, Tally, TypeStanding,
+    Departed, Matter, ProxyStanding, Question, Standing, State, Summary, Survey, Tally,
+    TypeStanding,
 };
 pub use interest::{Interest, Names};
 pub use observer::{Delivered, NoObserver, Observer, Protocol, Rejected, StreamInfo};

@@ -86,6 +86,11 @@ impl<W: World> Server<W> {
         &self.hub.world
     }
 
+    /// Returns the number of streams.
+    pub fn connected(&self) -> usize {
+        self.hub.links.lock().len()
+    }
+
     /// Returns what every stream asked for and got, in order of stream numbers.
     pub fn streams(&self) -> Vec<StreamStatus> {
         let links: Vec<Arc<Link<W>>> = self.hub.links.lock().values().cloned().collect();

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Followed, Survey, root_of};
 use crate::observer::StreamInfo;
 use crate::status::HeldBackResource;
-use crate::{Server, World};
+use crate::{Resource, Server, World};
 
 /// What one client has and what it lacks.
 #[derive(Clone, Debug)]
@@ -30,8 +30,9 @@ pub struct TypeStanding {
     pub resources: usize,
     /// Whether what it ought to hold is being worked out.
     pub undecided: bool,
-    /// Names of the resources that it ought to hold and has not accepted, or only in another version.
-    pub lacks: Vec<Arc<str>>,
+    /// The resources that it ought to hold and has not accepted, or only in another version, in order
+    /// of names.
+    pub lacks: Vec<Arc<Resource>>,
     /// Names of the resources that it has accepted and ought to drop.
     pub obsolete: Vec<Arc<str>>,
     /// Resources that it rejected, or that are suspected to be why it rejected a response.
@@ -49,7 +50,40 @@ impl TypeStanding {
     }
 }
 
+/// All clients in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Connected clients.
+    pub connected: usize,
+    /// Those that have accepted everything that they ought to hold.
+    pub current: usize,
+}
+
 impl<W: World> Server<W> {
+    /// Counts the clients, and shows `refused` every resource that one of them does without, with its
+    /// type.
+    pub fn summary(&self, mut refused: impl FnMut(&str, &HeldBackResource)) -> Summary {
+        let survey: Survey<W> = self.survey();
+        let seq = self.hub().current().map_or(0, |published| published.seq);
+        let mut summary = Summary {
+            connected: survey.connected(),
+            current: 0,
+        };
+        for group in &survey.groups {
+            let types = group.types.iter();
+            let current = types.clone().all(|followed| followed.is_current(seq));
+            if current && !group.moved && !group.types.is_empty() {
+                summary.current += group.members.len();
+            }
+            for followed in types {
+                let members = group.members.iter().flat_map(|_| &followed.held_back);
+                members.for_each(|held_back| refused(&followed.type_url, held_back));
+            }
+        }
+        summary
+    }
+
     /// Returns what the clients whose node id `wanted` accepts have and lack, in order of stream
     /// numbers.
     pub fn proxies(&self, wanted: impl Fn(&str) -> bool) -> Vec<ProxyStanding> {
@@ -86,13 +120,19 @@ impl<W: World> Server<W> {
 }
 
 impl<W: World> Followed<W> {
+    /// Returns whether all that is asked for is there.
+    fn is_current(&self, seq: u64) -> bool {
+        let newest = self.set.newest(seq);
+        newest.is_some_and(|(target, covers)| covers && !self.lacks(&target, |_| true))
+    }
+
     fn standing(&self, seq: u64, moved: bool) -> TypeStanding {
         let newest = self.set.newest(seq);
         let undecided = moved || newest.as_ref().is_none_or(|(_, covers)| !covers);
         let target = newest.map(|(set, _)| set).unwrap_or_default();
         let diff = target.diff_from(&self.good);
-        let mut lacks: Vec<Arc<str>> = diff.upserts().map(|r| Arc::clone(r.name())).collect();
-        lacks.sort();
+        let mut lacks: Vec<Arc<Resource>> = diff.upserts().cloned().collect();
+        lacks.sort_by(|a, b| a.name().cmp(b.name()));
         let dropped = diff.removed.iter();
         let dropped = dropped.filter(|name| self.tells_removals && self.set.interest().wants(name));
         TypeStanding {
