@@ -348,7 +348,7 @@ impl<W: World> Group<W> {
 
     fn judge(&self, question: &Question<'_, W::Client>, named: &provenance::Found) -> Verdict {
         if let Some(aside) = self.aside(question) {
-            return Verdict::Refused(0, aside);
+            return aside;
         }
         let (mut has, mut undecided) = (false, self.moved);
         let mut lacking = Vec::new();
@@ -373,21 +373,25 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Returns whether the class does without an object, for good or to see what happens.
-    fn aside(&self, question: &Question<'_, W::Client>) -> Option<State> {
+    /// Returns how the class stands to an object that it does without, for good or to see what happens.
+    fn aside(&self, question: &Question<'_, W::Client>) -> Option<Verdict> {
         let Matter::Objects(objects) = question.matter else {
             return None;
         };
         let quarantine = self.cell.quarantine.lock();
-        let proved = quarantine
-            .proved()
-            .find(|aside| objects.contains(&aside.source))?;
-        Some(State::Refused {
+        let mut proved = quarantine.proved();
+        let Some(proved) = proved.find(|aside| objects.contains(&aside.source)) else {
+            // One that is on trial may come back.
+            let on_trial = quarantine.suspect().filter(|s| objects.contains(s));
+            return on_trial.map(|_| Verdict::Pending(Vec::new()));
+        };
+        let state = State::Refused {
             type_url: Arc::clone(&proved.type_url),
             resources: vec![Arc::clone(&proved.resource)],
             refusal: None,
             message: Arc::clone(&proved.message),
-        })
+        };
+        Some(Verdict::Refused(0, state))
     }
 
     fn state_of(&self, link: &Link<W>, verdict: &Verdict) -> (State, Option<Arc<str>>) {

@@ -100,6 +100,11 @@ impl Quarantine {
         self.proved.values()
     }
 
+    /// Returns what is aside to see what happens.
+    pub(crate) fn suspect(&self) -> Option<&Source> {
+        self.trial.as_ref().map(|trial| &trial.suspect)
+    }
+
     /// Returns whether a trial is going on.
     pub(crate) fn is_trying(&self) -> bool {
         self.trial.is_some()
