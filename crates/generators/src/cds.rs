@@ -12,6 +12,7 @@ mod gateway;
 mod http;
 mod inbound;
 mod metadata;
+mod mutual_tls;
 mod outbound;
 mod outlier;
 mod parts;

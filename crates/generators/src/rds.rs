@@ -191,13 +191,14 @@ fn encode(mut routes: RouteConfiguration) -> Vec<u8> {
         .chunks(HOSTS_OF_PART)
         .map(part)
         .collect();
-    let mut body = envoy_json::encode::canonical_vec(&head);
-    body.reserve_exact(parts.iter().map(Vec::len).sum());
-    for part in &parts {
-        body.extend_from_slice(part);
-    }
-    body.extend(envoy_json::encode::canonical_vec(&routes));
-    body
+    let head = envoy_json::encode::canonical_vec(&head);
+    let tail = envoy_json::encode::canonical_vec(&routes);
+    let parts: Vec<&[u8]> = std::iter::once(&head)
+        .chain(&parts)
+        .chain([&tail])
+        .map(Vec::as_slice)
+        .collect();
+    parts.concat()
 }
 
 /// The answer to a name for which nothing can be built.

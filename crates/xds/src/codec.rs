@@ -32,7 +32,7 @@ const SHARED: usize = 4 * 1024;
 /// What the head of a resource takes beyond its name, in bytes, roughly.
 const ABOUT_HEAD: usize = 192;
 /// The head of a gRPC message: whether it is compressed, and its length.
-const MESSAGE_HEAD: usize = 5;
+pub(crate) const MESSAGE_HEAD: usize = 5;
 
 // Field numbers of `google.protobuf.Any`.
 const ANY_TYPE_URL: u32 = 1;
@@ -79,9 +79,7 @@ impl<R: Message + Default + 'static> Codec for AdsCodec<R> {
     }
 
     fn decoder(&mut self) -> AdsDecoder<R> {
-        AdsDecoder {
-            request: PhantomData,
-        }
+        AdsDecoder::default()
     }
 }
 
@@ -112,17 +110,28 @@ pub(crate) struct AdsDecoder<R> {
     request: PhantomData<R>,
 }
 
+impl<R: Message + Default> AdsDecoder<R> {
+    /// Decodes one request.
+    pub(crate) fn read(from: impl Buf) -> Result<R, Status> {
+        R::decode(from)
+            .map_err(|error| Status::invalid_argument(format!("undecodable request: {error}")))
+    }
+}
+
+impl<R> Default for AdsDecoder<R> {
+    fn default() -> Self {
+        Self {
+            request: PhantomData,
+        }
+    }
+}
+
 impl<R: Message + Default + 'static> Decoder for AdsDecoder<R> {
     type Item = R;
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<R>, Status> {
-        if !from.has_remaining() {
-            return Ok(Some(R::default()));
-        }
-        R::decode(from)
-            .map(Some)
-            .map_err(|error| Status::invalid_argument(format!("undecodable request: {error}")))
+        Self::read(from).map(Some)
     }
 
     fn buffer_settings(&self) -> BufferSettings {

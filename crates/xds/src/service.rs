@@ -1,6 +1,7 @@
 //! The gRPC service.
 
 mod body;
+mod requests;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,6 +28,7 @@ use crate::stream::{self, Request as DiscoveryMessage, not_ready};
 use crate::sync::Mutex;
 use crate::{Peer, Transport, World, ads};
 use body::Messages;
+pub(crate) use requests::Requests;
 
 /// Responses that wait for the transport to take them, for each stream. One: the next is composed
 /// when the client has taken the one before.
@@ -63,10 +65,16 @@ impl<W: World> AdsService<W> {
     }
 
     async fn call<R: DiscoveryMessage>(self, request: http::Request<Body>) -> http::Response<Body> {
-        let mut grpc = Grpc::new(AdsCodec::<R>::new(R::PROTOCOL))
-            .max_decoding_message_size(self.receive_bytes)
-            .accept_compressed(CompressionEncoding::Gzip);
-        let streams = Streams { hub: self.hub };
+        let mut grpc =
+            Grpc::new(AdsCodec::<R>::new(R::PROTOCOL)).accept_compressed(CompressionEncoding::Gzip);
+        // tonic sees to the head of the request; what is in it is read here.
+        let (head, body) = request.into_parts();
+        let requests = Requests::<R>::new(&head.headers, body, self.receive_bytes);
+        let request = http::Request::from_parts(head, Body::empty());
+        let streams = Streams {
+            hub: self.hub,
+            requests: Some(requests),
+        };
         if streams.hub.settings.compress {
             // Compressed messages are made whole, by tonic.
             grpc = grpc.send_compressed(CompressionEncoding::Gzip);
@@ -133,17 +141,19 @@ impl<W: World> Service<http::Request<Body>> for AdsService<W> {
 }
 
 /// Starts streams.
-struct Streams<W: World> {
+struct Streams<W: World, R> {
     hub: Arc<Hub<W>>,
+    /// Until the stream has started.
+    requests: Option<Requests<R>>,
 }
 
 /// Starts streams whose responses tonic does not write: to it they have none.
-struct Starting<W: World> {
-    streams: Streams<W>,
+struct Starting<W: World, R> {
+    streams: Streams<W, R>,
     outgoing: Arc<Mutex<Option<Outgoing>>>,
 }
 
-impl<W: World, R: DiscoveryMessage> StreamingService<R> for Starting<W> {
+impl<W: World, R: DiscoveryMessage> StreamingService<R> for Starting<W, R> {
     type Response = ads::Response;
     type ResponseStream = futures::stream::Empty<Result<ads::Response, Status>>;
     type Future = BoxFuture<Response<Self::ResponseStream>, Status>;
@@ -161,21 +171,23 @@ impl<W: World, R: DiscoveryMessage> StreamingService<R> for Starting<W> {
     }
 }
 
-impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W> {
+impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W, R> {
     type Response = ads::Response;
     type ResponseStream = Outgoing;
     type Future = BoxFuture<Response<Outgoing>, Status>;
 
     fn call(&mut self, request: Request<Streaming<R>>) -> Self::Future {
         let hub = Arc::clone(&self.hub);
+        let requests = self.requests.take();
         Box::pin(async move {
+            let requests = requests.ok_or_else(|| Status::internal("a stream starts once"))?;
             let admitted = admit(&hub).await;
             if let Err(status) = &admitted {
                 hub.observer.refused(status);
             }
             admitted?;
             let goodbye = request.extensions().get::<Goodbye>().cloned();
-            let (metadata, extensions, requests) = request.into_parts();
+            let (metadata, extensions, _) = request.into_parts();
             let address = match extensions.get::<Remote>() {
                 Some(Remote(address)) => *address,
                 None => extensions

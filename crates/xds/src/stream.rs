@@ -15,7 +15,7 @@ use futures::future::join_all;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tonic::{Status, Streaming};
+use tonic::Status;
 use tracing::{Instrument, debug, info, warn};
 
 use crate::ads::{Ads, LimitExceeded, Limits, Reaction, Response};
@@ -25,6 +25,7 @@ use crate::nonce::{Nonce, Nonces};
 use crate::observer::{Delivered, Protocol, Rejected, StreamInfo};
 use crate::offload::offload;
 use crate::server::{Hub, Link};
+use crate::service::Requests;
 use crate::status::Standing;
 use crate::{Interest, Peer, Report, SubscriptionStatus, TypeFacts, World};
 
@@ -120,7 +121,7 @@ impl Request for DeltaDiscoveryRequest {
 pub(crate) async fn serve<W: World, R: Request>(
     hub: Arc<Hub<W>>,
     peer: Peer,
-    mut requests: Streaming<R>,
+    mut requests: Requests<R>,
     responses: mpsc::Sender<Response>,
     goodbye: impl Future<Output = ()>,
 ) -> Result<(), Status> {
@@ -188,7 +189,7 @@ pub(crate) async fn serve<W: World, R: Request>(
 /// Reads up to the first request that is not a mere report.
 async fn first_request<W: World, R: Request>(
     hub: &Hub<W>,
-    requests: &mut Streaming<R>,
+    requests: &mut Requests<R>,
 ) -> Result<Option<(R, Node)>, Status> {
     loop {
         let Some(mut request) = requests.message().await? else {
@@ -258,7 +259,7 @@ impl<W: World> Stream<'_, W> {
     async fn run<R: Request>(
         &mut self,
         first: R,
-        mut requests: Streaming<R>,
+        mut requests: Requests<R>,
         goodbye: impl Future<Output = ()>,
     ) -> Result<(), Status> {
         let mut goodbye = std::pin::pin!(goodbye);

@@ -33,6 +33,10 @@ use pushctx::{ClassKey, PushContext};
 use serde_json::Value;
 use xds::{Interest, ResourceSet, Touched, World as _, type_url};
 
+/// The allocator of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Entries of caches: more than any mesh here has resources.
 const CACHE: usize = 200_000;
 const CLASSES: usize = 10;

@@ -27,6 +27,7 @@ use serde_json::json;
 use super::{
     client::ClientFacts,
     http::{HttpOptions, Protocol},
+    mutual_tls::MutualTls,
 };
 use crate::{convert, tls};
 
@@ -50,8 +51,8 @@ pub(super) struct Parts {
     pub workload_certificate: SdsSecretConfig,
     /// The roots of the mesh.
     pub workload_root: SdsSecretConfig,
-    /// Parameters of mutual TLS within the mesh.
-    pub mutual_parameters: TlsParameters,
+    /// The context of mutual TLS within the mesh.
+    pub mutual_tls: MutualTls,
     /// Plain TCP.
     pub raw_buffer: TransportSocket,
     /// The match of endpoints that do not speak mutual TLS.
@@ -68,6 +69,9 @@ impl Parts {
         let raw_buffer = convert::transport_socket(RAW_BUFFER, raw_buffer_config());
         let mut mutual_parameters = tls_parameters();
         facts.flags.compliance.restrict(&mut mutual_parameters);
+        let secret = |name| tls::workload_secret(name, facts.capabilities);
+        let workload_certificate = secret(tls::WORKLOAD_CERTIFICATE);
+        let workload_root = secret(tls::WORKLOAD_ROOT);
         let protocol = |protocol| HttpOptions::of(protocol).packed();
         Self {
             exchange_filter: facts.exchanges_metadata().then(|| exchange_filter(facts)),
@@ -83,12 +87,14 @@ impl Parts {
                 }),
             ),
             eds_source: tls::ads_without_timeout(),
-            workload_certificate: tls::workload_secret(
-                tls::WORKLOAD_CERTIFICATE,
-                facts.capabilities,
+            mutual_tls: MutualTls::new(
+                &mutual_parameters,
+                &workload_certificate,
+                &workload_root,
+                facts.exchanges_metadata() && !facts.flags.disable_mx_alpn,
             ),
-            workload_root: tls::workload_secret(tls::WORKLOAD_ROOT, facts.capabilities),
-            mutual_parameters,
+            workload_certificate,
+            workload_root,
             plaintext_match: TransportSocketMatch {
                 name: "tlsMode-disabled".to_owned(),
                 r#match: Some(struct_value(json!({}))),

@@ -274,28 +274,14 @@ impl<'a> Effective<'a> {
         choice: &TlsChoice<'_>,
         client: &Client,
     ) -> TransportSocket {
-        let parts = client.parts();
-        let exchanges = client.exchanges_metadata() && !client.flags.disable_mx_alpn;
-        let mut alpn = Vec::with_capacity(3);
-        alpn.extend(exchanges.then(|| "istio-peer-exchange".to_owned()));
-        alpn.push("istio".to_owned());
-        alpn.extend(http.is_http2().then(|| "h2".to_owned()));
         let sni = if self.sni.is_empty() && !choice.forward_proxy {
-            cluster.name.clone()
+            &cluster.name
         } else {
-            self.sni.to_owned()
+            self.sni
         };
-        let context = CommonTlsContext {
-            tls_params: Some(parts.mutual_parameters.clone()),
-            alpn_protocols: alpn,
-            tls_certificate_sds_secret_configs: vec![parts.workload_certificate.clone()],
-            validation_context_type: Some(combined(
-                exact_names(&self.sans),
-                parts.workload_root.clone(),
-            )),
-            ..CommonTlsContext::default()
-        };
-        socket(context, sni)
+        let mutual = &client.parts().mutual_tls;
+        let context = mutual.context(http.is_http2(), &self.sans, sni);
+        convert::transport_socket(tls::TLS_SOCKET, context)
     }
 
     /// The context of TLS with given certificates; `None` when there can be none.
