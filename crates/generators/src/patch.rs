@@ -356,7 +356,7 @@ impl<I: PatchIndex> Patcher<I> {
 
 /// Decodes what was encoded here.
 fn decode<M: Message + Name + Default>(base: &Resource) -> Option<M> {
-    let decoded = M::decode(base.body().clone());
+    let decoded = M::decode(base.body().to_bytes());
     debug_assert!(decoded.is_ok(), "what was encoded decodes");
     decoded.ok()
 }

@@ -262,7 +262,7 @@ impl Received {
 /// The resources of a set in their JSON form, by name.
 pub fn json(kind: ResourceType, set: &ResourceSet) -> BTreeMap<String, Value> {
     let resources = set.iter().map(|resource| {
-        let json = envoy_json::json::to_json(kind.url(), resource.body())
+        let json = envoy_json::json::to_json(kind.url(), &resource.body().to_bytes())
             .unwrap_or_else(|error| Value::String(error.to_string()));
         (resource.name().to_string(), json)
     });

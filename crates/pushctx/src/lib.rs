@@ -46,6 +46,8 @@ pub use gateway::{CredentialReference, GatewayServer, MergedGateway, MergedServe
 pub use patch_outcomes::{PatchId, PatchOutcome, PatchOutcomes};
 pub use policy::{AuthorizationPolicies, ExtensionQuery, FilterChainKind, TrafficSide};
 pub use publish::{Publisher, Reader};
-pub use scope::{EgressListener, ScopeOrigin, ServiceIter, ServiceList, SidecarScope};
+pub use scope::{
+    EgressListener, ScopeOrigin, ServiceIter, ServiceList, ServicePiece, SidecarScope,
+};
 pub use service::ServiceIndex;
 pub use virtual_service::{ResolvedVirtualService, RouteSemantics, Routes, VirtualServiceIndex};

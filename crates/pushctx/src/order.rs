@@ -4,7 +4,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use model::{Config, Service};
 
-use crate::ResolvedVirtualService;
+use crate::{ResolvedVirtualService, sorted::Content};
 
 /// A type with a total order that does not depend on how its values arrived.
 pub(crate) trait CreationOrder {
@@ -44,6 +44,18 @@ impl CreationOrder for ResolvedVirtualService {
 /// A shared value that sorts by creation.
 #[derive(Debug)]
 pub(crate) struct InOrder<T>(pub(crate) Arc<T>);
+
+impl Content for InOrder<Service> {
+    fn content(&self) -> u64 {
+        self.0.fingerprint
+    }
+}
+
+impl Content for InOrder<ResolvedVirtualService> {
+    fn content(&self) -> u64 {
+        self.0.fingerprint
+    }
+}
 
 impl<T> Clone for InOrder<T> {
     fn clone(&self) -> Self {

@@ -17,7 +17,7 @@ use self::lookup::Lookup;
 #[cfg(test)]
 pub(crate) use build::select_everything;
 pub(crate) use carry::Changes;
-pub use list::{ServiceIter, ServiceList};
+pub use list::{ServiceIter, ServiceList, ServicePiece};
 pub(crate) use sidecars::{Scopes, SidecarIndex};
 
 use crate::{

@@ -2,8 +2,16 @@
 
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 /// How many elements a chunk starts with; it is split at twice as many.
 const CHUNK: usize = 128;
+
+/// An element that knows the hash of its content.
+pub(crate) trait Content {
+    /// Equal content gives equal hashes.
+    fn content(&self) -> u64;
+}
 
 /// Elements in ascending order, without duplicates.
 ///
@@ -12,7 +20,42 @@ const CHUNK: usize = 128;
 /// is as fast as over vectors.
 #[derive(Clone, Debug)]
 pub(crate) struct SortedList<T> {
-    chunks: Vec<Arc<Vec<T>>>,
+    chunks: Vec<Arc<Chunk<T>>>,
+}
+
+/// Neighbours in a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk<T> {
+    elements: Vec<T>,
+    /// The mixed hashes of the elements, added up: lists of the same elements have the same sum,
+    /// however they are divided.
+    sum: u64,
+}
+
+impl<T: Content> Chunk<T> {
+    fn new(elements: Vec<T>) -> Self {
+        let sum = sum(elements.iter().map(Content::content));
+        Self { elements, sum }
+    }
+}
+
+impl<T> Chunk<T> {
+    pub(crate) fn elements(&self) -> &[T] {
+        &self.elements
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.sum
+    }
+}
+
+/// Adds up hashes, each mixed first.
+pub(crate) fn sum(hashes: impl IntoIterator<Item = u64>) -> u64 {
+    hashes.into_iter().map(mixed).fold(0, u64::wrapping_add)
+}
+
+fn mixed(hash: u64) -> u64 {
+    xxh3_64(&hash.to_le_bytes())
 }
 
 impl<T> Default for SortedList<T> {
@@ -21,7 +64,7 @@ impl<T> Default for SortedList<T> {
     }
 }
 
-impl<T: Ord + Clone> SortedList<T> {
+impl<T: Ord + Clone + Content> SortedList<T> {
     /// Takes elements that are in ascending order already.
     pub(crate) fn from_sorted(elements: &[T]) -> Self {
         debug_assert!(
@@ -30,7 +73,7 @@ impl<T: Ord + Clone> SortedList<T> {
         );
         let chunks = elements
             .chunks(CHUNK)
-            .map(|chunk| Arc::new(chunk.to_vec()))
+            .map(|chunk| Arc::new(Chunk::new(chunk.to_vec())))
             .collect();
         Self { chunks }
     }
@@ -38,16 +81,23 @@ impl<T: Ord + Clone> SortedList<T> {
     /// Adds an element; one that is equal is replaced.
     pub(crate) fn insert(&mut self, element: T) {
         if self.chunks.is_empty() {
-            self.chunks.push(Arc::default());
+            self.chunks.push(Arc::new(Chunk::new(Vec::new())));
         }
         let at = self.chunk_of(&element);
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        match chunk.binary_search(&element) {
-            Ok(found) => chunk[found] = element,
-            Err(place) => chunk.insert(place, element),
+        chunk.sum = chunk.sum.wrapping_add(mixed(element.content()));
+        match chunk.elements.binary_search(&element) {
+            Ok(found) => {
+                chunk.sum = chunk
+                    .sum
+                    .wrapping_sub(mixed(chunk.elements[found].content()));
+                chunk.elements[found] = element;
+            }
+            Err(place) => chunk.elements.insert(place, element),
         }
-        if chunk.len() >= 2 * CHUNK {
-            let rest = chunk.split_off(CHUNK);
+        if chunk.elements.len() >= 2 * CHUNK {
+            let rest = Chunk::new(chunk.elements.split_off(CHUNK));
+            chunk.sum = chunk.sum.wrapping_sub(rest.sum);
             self.chunks.insert(at + 1, Arc::new(rest));
         }
     }
@@ -58,12 +108,15 @@ impl<T: Ord + Clone> SortedList<T> {
             return;
         }
         let at = self.chunk_of(element);
-        let Ok(found) = self.chunks[at].binary_search(element) else {
+        let Ok(found) = self.chunks[at].elements.binary_search(element) else {
             return;
         };
         let chunk = Arc::make_mut(&mut self.chunks[at]);
-        chunk.remove(found);
-        if chunk.is_empty() {
+        chunk.sum = chunk
+            .sum
+            .wrapping_sub(mixed(chunk.elements[found].content()));
+        chunk.elements.remove(found);
+        if chunk.elements.is_empty() {
             self.chunks.remove(at);
         }
     }
@@ -71,7 +124,7 @@ impl<T: Ord + Clone> SortedList<T> {
     /// The chunk that an element belongs to: the last one that does not start beyond it.
     fn chunk_of(&self, element: &T) -> usize {
         let starts_before =
-            |chunk: &Arc<Vec<T>>| chunk.first().is_none_or(|first| first <= element);
+            |chunk: &Arc<Chunk<T>>| chunk.elements.first().is_none_or(|first| first <= element);
         self.chunks.partition_point(starts_before).saturating_sub(1)
     }
 }
@@ -84,19 +137,25 @@ impl<T> SortedList<T> {
         }
     }
 
+    /// Returns the list's chunks, in order. How elements are divided among them depends on how they
+    /// came.
+    pub(crate) fn chunks(&self) -> &[Arc<Chunk<T>>] {
+        &self.chunks
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.len()).sum()
+        self.chunks.iter().map(|chunk| chunk.elements.len()).sum()
     }
 }
 
 /// The elements of a list, in order.
 #[derive(Debug)]
 pub(crate) struct Iter<'a, T> {
-    chunks: std::slice::Iter<'a, Arc<Vec<T>>>,
+    chunks: std::slice::Iter<'a, Arc<Chunk<T>>>,
     chunk: std::slice::Iter<'a, T>,
 }
 
@@ -126,7 +185,7 @@ impl<'a, T> Iterator for Iter<'a, T> {
             if let Some(element) = self.chunk.next() {
                 return Some(element);
             }
-            self.chunk = self.chunks.next()?.iter();
+            self.chunk = self.chunks.next()?.elements.iter();
         }
     }
 }
@@ -138,6 +197,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Content for u32 {
+        fn content(&self) -> u64 {
+            u64::from(*self)
+        }
+    }
 
     proptest! {
         #[test]
@@ -159,6 +224,9 @@ mod tests {
             prop_assert!(list.iter().eq(&set));
             prop_assert_eq!(list.len(), set.len());
             prop_assert_eq!(list.is_empty(), set.is_empty());
+            for chunk in list.chunks() {
+                prop_assert_eq!(chunk.sum(), sum(chunk.elements().iter().map(Content::content)));
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 use crate::ads::Response;
 use crate::delivery::Cargo;
 use crate::observer::Protocol;
-use crate::{Diff, Resource};
+use crate::{Body, Diff, Resource};
 
 /// What a stream costs at rest, in bytes, for each direction. A buffer grows for the message at
 /// hand and is given away with it.
@@ -254,7 +254,9 @@ pub(crate) fn encode(protocol: Protocol, response: &Response, to: &mut impl BufM
     put(RESPONSE_VERSION, response.root.as_bytes(), to);
     for resource in contents(response).0 {
         put_resource_head(protocol, &response.type_url, resource, to);
-        to.put_slice(resource.body());
+        for part in resource.body().parts() {
+            to.put_slice(part);
+        }
     }
     put_tail(protocol, response, to);
 }
@@ -266,9 +268,11 @@ pub(crate) struct Writer {
     response: Response,
     /// What is left to write, in bytes.
     left: usize,
-    /// The next part: the head, each of the resources, the tail.
+    /// The next to write: the head, each of the resources, the tail.
     next: usize,
-    /// A body that goes as it is.
+    /// The body that is being written, and which of its parts is next.
+    body: Option<(Body, usize)>,
+    /// A part of a body that goes as it is.
     shared: Option<Bytes>,
 }
 
@@ -280,6 +284,7 @@ impl Writer {
             left: MESSAGE_HEAD + encoded_len(protocol, &response),
             response,
             next: 0,
+            body: None,
             shared: None,
         }
     }
@@ -289,7 +294,7 @@ impl Writer {
         let next = self.response.cargo.resource(self.next.saturating_sub(1));
         match next {
             // Its head alone.
-            Some(resource) if resource.body().len() >= SHARED => {
+            Some(resource) if self.body.is_none() && starts_shared(resource.body()) => {
                 resource.name().len() + 2 * ABOUT_HEAD
             }
             _ => CHUNK,
@@ -301,9 +306,9 @@ impl Writer {
     /// # Errors
     /// When the message is larger than gRPC can say.
     pub(crate) fn next_chunk(&mut self) -> Result<Option<Bytes>, Status> {
-        if let Some(body) = self.shared.take() {
-            self.left = self.left.saturating_sub(body.len());
-            return Ok(Some(body));
+        if let Some(part) = self.shared.take() {
+            self.left = self.left.saturating_sub(part.len());
+            return Ok(Some(part));
         }
         if self.left == 0 {
             return Ok(None);
@@ -316,32 +321,66 @@ impl Writer {
             put(RESPONSE_VERSION, self.response.root.as_bytes(), &mut chunk);
             self.next = 1;
         }
-        while let Some(resource) = self.response.cargo.resource(self.next - 1) {
+        let mut full = !self.put_body(&mut chunk);
+        while !full && let Some(resource) = self.response.cargo.resource(self.next - 1) {
             let body = resource.body();
             let copied = if body.len() < SHARED { body.len() } else { 0 };
             let about = copied + resource.name().len() + ABOUT_HEAD;
             if !chunk.is_empty() && chunk.len() + about > CHUNK {
+                full = true;
                 break;
             }
             let type_url = &self.response.type_url;
             put_resource_head(self.protocol, type_url, resource, &mut chunk);
             self.next += 1;
-            if body.len() < SHARED {
-                chunk.put_slice(body);
-            } else {
-                self.shared = Some(body.clone());
-                break;
-            }
+            self.body = Some((body.clone(), 0));
+            full = !self.put_body(&mut chunk);
         }
-        let written =
-            self.shared.is_none() && self.response.cargo.resource(self.next - 1).is_none();
-        if written && (chunk.is_empty() || chunk.len() < CHUNK) {
+        if !full && (chunk.is_empty() || chunk.len() < CHUNK) {
             put_tail(self.protocol, &self.response, &mut chunk);
+        }
+        if chunk.is_empty()
+            && let Some(part) = self.shared.take()
+        {
+            self.left = self.left.saturating_sub(part.len());
+            return Ok(Some(part));
         }
         self.left = self.left.saturating_sub(chunk.len());
         debug_assert!(!chunk.is_empty(), "announced more than there is");
         Ok(Some(chunk.freeze()))
     }
+
+    /// Writes what is left of a body, as far as there is room. Returns whether it is finished; a
+    /// part to share ends the chunk.
+    fn put_body(&mut self, chunk: &mut BytesMut) -> bool {
+        let Some((body, at)) = &mut self.body else {
+            return true;
+        };
+        while let Some(part) = body.parts().get(*at) {
+            if part.len() >= SHARED {
+                self.shared = Some(part.clone());
+                *at += 1;
+                if *at == body.parts().len() {
+                    self.body = None;
+                }
+                return false;
+            }
+            if !chunk.is_empty() && chunk.len() + part.len() > CHUNK {
+                return false;
+            }
+            chunk.put_slice(part);
+            *at += 1;
+        }
+        self.body = None;
+        true
+    }
+}
+
+/// Returns whether nothing of a body is copied behind its head.
+fn starts_shared(body: &Body) -> bool {
+    body.parts()
+        .first()
+        .is_some_and(|part| part.len() >= SHARED)
 }
 
 #[cfg(test)]
@@ -355,10 +394,13 @@ mod tests {
 
     fn resources() -> Vec<Resource> {
         let many = (0..50).map(|n| Resource::new(format!("m{n}"), vec![n; 100 * usize::from(n)]));
+        let parts = [10, 2 * SHARED, 0, SHARED, SHARED, 1000, SHARED - 1].repeat(5);
+        let parts = parts.into_iter().map(|len| Bytes::from(vec![5; len]));
         let few = vec![
             Resource::new("large", vec![9; 3 * CHUNK]),
             Resource::new("a", vec![7; 300]).with_aliases(vec!["x".into(), "".into()]),
             Resource::new("b", Vec::new()),
+            Resource::new("parts", Body::from_iter(parts)),
             Resource::new("", vec![1]),
         ];
         many.chain(few).collect()
@@ -377,7 +419,7 @@ mod tests {
     fn any(resource: &Resource) -> Any {
         Any {
             type_url: "example.org/T".to_owned(),
-            value: resource.body().to_vec(),
+            value: resource.body().to_bytes().to_vec(),
         }
     }
 

@@ -12,6 +12,7 @@
 
 mod admission;
 mod ads;
+mod body;
 mod class;
 mod codec;
 mod delivery;
@@ -36,6 +37,7 @@ mod transport;
 pub mod type_url;
 mod world;
 
+pub use body::Body;
 pub use distribution::{
     Departed, Matter, ProxyStanding, Question, Standing, State, Summary, Survey, Tally,
     TypeStanding,

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+use crate::Body;
 
 /// The id of a configuration object that a resource was built from, for example
 /// `VirtualService/default/reviews`. Opaque to this crate.
@@ -24,6 +25,18 @@ impl Version {
     /// Hashes an encoded resource.
     pub fn of(body: &[u8]) -> Self {
         Self(xxh3_64(body))
+    }
+
+    /// Hashes an encoded resource, however it is divided into parts.
+    fn of_parts(body: &Body) -> Self {
+        if let [whole] = body.parts() {
+            return Self::of(whole);
+        }
+        let mut hash = Xxh3Default::new();
+        for part in body.parts() {
+            hash.update(part);
+        }
+        Self(hash.digest())
     }
 
     /// Reads the form that [`Display`](fmt::Display) writes. `None` for anything else, such as
@@ -83,7 +96,7 @@ impl fmt::Debug for Version {
 pub struct Resource {
     name: Arc<str>,
     version: Version,
-    body: Bytes,
+    body: Body,
     aliases: Arc<[Arc<str>]>,
     sources: Arc<[Source]>,
     warms: Option<Arc<str>>,
@@ -94,11 +107,11 @@ pub struct Resource {
 impl Resource {
     /// Creates a resource from its name and its canonically encoded message (the value of the
     /// `Any`, not the `Any`). The type URL is that of the set it goes into.
-    pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, body: impl Into<Body>) -> Self {
         let body = body.into();
         Self {
             name: name.into(),
-            version: Version::of(&body),
+            version: Version::of_parts(&body),
             body,
             aliases: Arc::default(),
             sources: Arc::default(),
@@ -112,7 +125,7 @@ impl Resource {
         Self {
             version,
             complete: false,
-            ..Self::new(name, Bytes::new())
+            ..Self::new(name, &b""[..])
         }
     }
 
@@ -156,7 +169,7 @@ impl Resource {
     }
 
     /// Returns the encoded message.
-    pub fn body(&self) -> &Bytes {
+    pub fn body(&self) -> &Body {
         &self.body
     }
 
@@ -211,6 +224,8 @@ impl fmt::Debug for Resource {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     #[track_caller]
@@ -248,6 +263,16 @@ mod tests {
         let resource = Resource::new("x", &b""[..]).with_sources(sources);
         assert!(["a", "b", "c"].iter().all(|s| resource.is_built_from(s)));
         assert!(!resource.is_built_from("d"));
+    }
+
+    #[test]
+    fn parts_have_the_version_of_the_whole() {
+        let parts: Vec<Bytes> = (0..=255).map(|n| Bytes::from(vec![n; n.into()])).collect();
+        let whole = Resource::new("a", parts.concat());
+        let joined = Resource::new("a", Body::from_iter(parts));
+        assert_eq!(joined, whole);
+        assert_eq!(joined.body().len(), whole.body().len());
+        assert_eq!(joined.body().to_bytes(), whole.body().to_bytes());
     }
 
     #[test]

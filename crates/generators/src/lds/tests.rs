@@ -89,7 +89,8 @@ impl Mesh {
         self.generate(&Lds::default())
             .iter()
             .map(|r| {
-                let json = to_json(xds::type_url::LISTENER, r.body()).expect("a listener");
+                let json =
+                    to_json(xds::type_url::LISTENER, &r.body().to_bytes()).expect("a listener");
                 (r.name().to_string(), json)
             })
             .collect()

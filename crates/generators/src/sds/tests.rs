@@ -156,7 +156,7 @@ fn a_secret_named_for_authorities_comes_first_and_stands_alone() {
         &Interest::named(["kubernetes://cert-cacert"]),
     );
     let resource = set.get("kubernetes://cert-cacert").unwrap();
-    let json = to_json(type_url::SECRET, resource.body()).unwrap();
+    let json = to_json(type_url::SECRET, &resource.body().to_bytes()).unwrap();
     let expected = json!({"name": "kubernetes://cert-cacert",
         "validationContext": {"trustedCa": {"inlineBytes": "b3du"}}});
     assert_eq!(json, expected);

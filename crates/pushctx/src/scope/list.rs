@@ -4,7 +4,14 @@ use std::{collections::BTreeMap, slice, sync::Arc};
 
 use model::Service;
 
-use crate::{order::InOrder, service::List, sorted};
+use crate::{
+    order::InOrder,
+    service::List,
+    sorted::{self, Chunk},
+};
+
+/// How many services a piece of a list of its own has.
+const PIECE: usize = 128;
 
 /// Services in order.
 #[derive(Clone, Debug)]
@@ -68,6 +75,79 @@ impl ServiceList {
     /// Tells whether there is none.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
+    }
+}
+
+/// Some services of a list, next to each other.
+///
+/// How a list is divided depends on how it came about, so nothing that is sent may depend on it. Lists
+/// that have much in common have most of their pieces in common.
+#[derive(Clone, Debug)]
+pub struct ServicePiece<'a> {
+    services: Services<'a>,
+    fingerprint: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Services<'a> {
+    Indexed(&'a [InOrder<Service>]),
+    Own(Vec<Arc<Service>>),
+}
+
+impl<'a> ServicePiece<'a> {
+    fn indexed(chunk: &'a Chunk<InOrder<Service>>) -> Self {
+        Self {
+            services: Services::Indexed(chunk.elements()),
+            fingerprint: chunk.sum(),
+        }
+    }
+
+    fn own(services: Vec<Arc<Service>>) -> Self {
+        Self {
+            fingerprint: sorted::sum(services.iter().map(|service| service.fingerprint)),
+            services: Services::Own(services),
+        }
+    }
+
+    /// The services, in the order of the list.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Service>> {
+        let (indexed, own) = match &self.services {
+            Services::Indexed(services) => (*services, &[][..]),
+            Services::Own(services) => (&[][..], &services[..]),
+        };
+        indexed.iter().map(|service| &service.0).chain(own)
+    }
+
+    /// A hash of which services there are and what they are like.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+}
+
+impl ServiceList {
+    /// Divides the list; the pieces, one after the other, are what [`ServiceList::iter`] lists.
+    pub fn pieces(&self) -> Vec<ServicePiece<'_>> {
+        let own = |list: &[Arc<Service>]| ServicePiece::own(list.to_vec());
+        let view = match &self.0 {
+            Repr::Own(list) => return list.chunks(PIECE).map(own).collect(),
+            Repr::View(view) => view,
+        };
+        let chunks = view.exported.chunks().iter().chain(view.public.chunks());
+        let indexed = chunks.map(|chunk| {
+            let (Some(first), Some(last)) = (chunk.elements().first(), chunk.elements().last())
+            else {
+                return ServicePiece::indexed(chunk);
+            };
+            if view.changed.range(first..=last).next().is_none() {
+                return ServicePiece::indexed(chunk);
+            }
+            let kept = chunk.elements().iter().filter_map(|service| {
+                let changed = view.changed.get(service);
+                changed.map_or_else(|| Some(service.0.clone()), Clone::clone)
+            });
+            ServicePiece::own(kept.collect())
+        });
+        indexed.chain(view.more.chunks(PIECE).map(own)).collect()
     }
 }
 

@@ -327,7 +327,7 @@ impl Run {
                 assert_ne!(blocked, Some(&sent.version()), "{sent:?} was rejected");
             }
             if kind == CDS {
-                let fine = carried(response).filter(|r| r.body()[1] != POISON);
+                let fine = carried(response).filter(|r| r.body().to_bytes()[1] != POISON);
                 self.clusters.extend(fine.map(|r| Arc::clone(r.name())));
                 for name in removed(response) {
                     self.clusters.remove(name);
@@ -408,7 +408,11 @@ impl Run {
             }
         }
         for culprit in reaction.rejected.iter().flatten() {
-            assert_eq!(culprit.body()[1], POISON, "{culprit:?} is not at fault");
+            assert_eq!(
+                culprit.body().to_bytes()[1],
+                POISON,
+                "{culprit:?} is not at fault"
+            );
         }
         self.say();
         true
@@ -443,7 +447,7 @@ impl Run {
             .cloned()
             .collect();
         let culprits: Vec<&str> = carried(&response)
-            .filter(|r| r.body()[1] == POISON)
+            .filter(|r| r.body().to_bytes()[1] == POISON)
             .map(|r| &**r.name())
             .collect();
         let rejected = !culprits.is_empty();
@@ -460,7 +464,7 @@ impl Run {
                     *left -= 1;
                 }
             }
-            if !rejected || (self.manners.applies_rest && resource.body()[1] != POISON) {
+            if !rejected || (self.manners.applies_rest && resource.body().to_bytes()[1] != POISON) {
                 self.types[kind]
                     .has
                     .insert(Arc::clone(name), Arc::clone(resource));
@@ -610,7 +614,7 @@ impl Run {
                 match in_world {
                     _ if !held.wants(name) => assert_eq!(has, None, "{type_url} {name} unasked"),
                     // It has a good version of it or none.
-                    Some(r) if r.body()[1] == POISON => assert_ne!(has, Some(&r)),
+                    Some(r) if r.body().to_bytes()[1] == POISON => assert_ne!(has, Some(&r)),
                     Some(r) => assert_eq!(has, Some(&r), "{type_url} {name} lost"),
                     None if told_of_removals => assert_eq!(has, None, "{type_url} {name} stays"),
                     None => {}

@@ -173,7 +173,7 @@ async fn follow<R: Request>(hub: Arc<Hub<Tiny>>, ask: fn(usize, &str) -> R, last
 }
 
 fn bodies(response: &Response) -> Vec<Vec<u8>> {
-    let body = |r: &Arc<Resource>| r.body().to_vec();
+    let body = |r: &Arc<Resource>| r.body().to_bytes().to_vec();
     match &response.cargo {
         Cargo::Whole(set) => set.iter().map(body).collect(),
         Cargo::Part(diff) => diff.upserts().map(body).collect(),
