@@ -6,9 +6,11 @@
 
 mod catch_all;
 mod domains;
+mod frame;
 mod gateway;
 mod groups;
 mod inputs;
+mod large;
 mod name;
 mod virtual_hosts;
 
@@ -29,20 +31,18 @@ use crate::{
     patch::{ClassPatches, Pass, Patcher, RouteNames, RoutePatches, Run},
 };
 use gateway::GatewayRouteInputs;
+use large::{LARGE, LargeInputs, Parts};
 use name::RouteName;
 
 /// Route configurations that are kept. A class asks for one per HTTP port and sniffed service port.
 const CACHED_ROUTES: usize = 20_000;
-/// Virtual hosts that one thread encodes at a time.
-const HOSTS_OF_PART: usize = 256;
-/// Size limit of direct responses, in bytes.
-const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 
 /// Builds route configurations. What was built for one class or snapshot is used again for all others
 /// in which its inputs are the same.
 #[derive(Debug)]
 pub struct Rds {
     cache: Cache<Arc<Resource>>,
+    parts: Parts,
     patcher: Patcher<RoutePatches>,
 }
 
@@ -50,6 +50,7 @@ impl Default for Rds {
     fn default() -> Self {
         Self {
             cache: Cache::new(CACHED_ROUTES),
+            parts: Parts::default(),
             patcher: Patcher::new(CACHED_ROUTES),
         }
     }
@@ -89,15 +90,25 @@ impl Rds {
         let Some(parsed) = RouteName::parse(name) else {
             return Arc::new(Resource::new(name, envoy_json::canonical(&empty(name))));
         };
-        let inputs = RouteInputs::gather(context, class, name, parsed);
-        let built = self.cache.get_or_build(inputs.fingerprint(), || {
-            let sources = || -> Vec<Source> {
-                let keys = inputs.provenance();
-                keys.iter().map(|key| key.to_string().into()).collect()
-            };
-            let (body, sources) = rayon::join(|| encode(build(&inputs)), sources);
-            Arc::new(Resource::new(name, body).with_sources(sources))
-        });
+        let at_once = |inputs: &RouteInputs| {
+            let body = envoy_json::canonical(&build(inputs));
+            Arc::new(Resource::new(name, body).with_sources(inputs.sources()))
+        };
+        let built = if let Some(inputs) = LargeInputs::gather(context, class, name, &parsed, LARGE)
+        {
+            self.cache.get_or_build(inputs.fingerprint(), || {
+                match inputs.assemble(&self.parts) {
+                    Some((body, sources)) => {
+                        Arc::new(Resource::new(name, body).with_sources(sources))
+                    }
+                    None => at_once(&inputs.whole()),
+                }
+            })
+        } else {
+            let inputs = RouteInputs::gather(context, class, name, parsed);
+            self.cache
+                .get_or_build(inputs.fingerprint(), || at_once(&inputs))
+        };
         let names = || RouteNames::of_sidecar(name);
         self.patched(built, patches, names, Pass::SidecarOutbound)
     }
@@ -160,45 +171,8 @@ fn build(inputs: &RouteInputs) -> RouteConfiguration {
     RouteConfiguration {
         name: inputs.name.clone(),
         virtual_hosts,
-        validate_clusters: convert::bool_value(false),
-        max_direct_response_body_size_bytes: convert::u32_value(MAX_DIRECT_RESPONSE_BYTES),
-        ignore_port_in_host_matching: true,
-        ..RouteConfiguration::default()
+        ..frame::settings()
     }
-}
-
-/// Encodes a configuration canonically, a large one by several threads.
-///
-/// Encoded messages that follow each other are one message, with their repeated fields joined: name,
-/// parts of the virtual hosts, and the fields behind them are encoded on their own.
-fn encode(mut routes: RouteConfiguration) -> Vec<u8> {
-    if routes.virtual_hosts.len() <= HOSTS_OF_PART {
-        return envoy_json::encode::canonical_vec(&routes);
-    }
-    let head = RouteConfiguration {
-        name: std::mem::take(&mut routes.name),
-        ..RouteConfiguration::default()
-    };
-    let hosts = std::mem::take(&mut routes.virtual_hosts);
-    let part = |virtual_hosts| {
-        envoy_json::encode::canonical_vec(&RouteConfiguration {
-            virtual_hosts,
-            ..RouteConfiguration::default()
-        })
-    };
-    let parts: Vec<Vec<u8>> = hosts
-        .into_par_iter()
-        .chunks(HOSTS_OF_PART)
-        .map(part)
-        .collect();
-    let head = envoy_json::encode::canonical_vec(&head);
-    let tail = envoy_json::encode::canonical_vec(&routes);
-    let parts: Vec<&[u8]> = std::iter::once(&head)
-        .chain(&parts)
-        .chain([&tail])
-        .map(Vec::as_slice)
-        .collect();
-    parts.concat()
 }
 
 /// The answer to a name for which nothing can be built.
@@ -207,30 +181,5 @@ fn empty(name: &str) -> RouteConfiguration {
         name: name.to_owned(),
         validate_clusters: convert::bool_value(false),
         ..RouteConfiguration::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use envoy_types::pb::envoy::config::route::v3::VirtualHost;
-
-    use super::*;
-
-    #[test]
-    fn parts_of_a_configuration_make_the_whole() {
-        let routes = |count: usize| RouteConfiguration {
-            name: "80".to_owned(),
-            virtual_hosts: (0..count)
-                .map(|n| VirtualHost {
-                    name: format!("host-{n}"),
-                    ..VirtualHost::default()
-                })
-                .collect(),
-            ..empty("80")
-        };
-        for count in [0, HOSTS_OF_PART, HOSTS_OF_PART + 1, 5 * HOSTS_OF_PART - 1] {
-            let whole = envoy_json::canonical(&routes(count));
-            assert_eq!(encode(routes(count)), whole, "{count} virtual hosts");
-        }
     }
 }

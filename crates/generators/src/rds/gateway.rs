@@ -199,7 +199,9 @@ pub(super) fn build(inputs: &GatewayRouteInputs) -> RouteConfiguration {
         name: inputs.name.clone(),
         virtual_hosts,
         validate_clusters: convert::bool_value(false),
-        max_direct_response_body_size_bytes: convert::u32_value(super::MAX_DIRECT_RESPONSE_BYTES),
+        max_direct_response_body_size_bytes: convert::u32_value(
+            super::frame::MAX_DIRECT_RESPONSE_BYTES,
+        ),
         ignore_port_in_host_matching: true,
         ..RouteConfiguration::default()
     }

@@ -162,7 +162,7 @@ fn split_hosts(
 }
 
 /// Groups of a service that no VirtualService claims: one per HTTP or sniffed port (routes §6.2).
-fn of_service(service: &Arc<Service>) -> Vec<Group> {
+pub(super) fn of_service(service: &Arc<Service>) -> Vec<Group> {
     if service.resolution == model::Resolution::Alias {
         return Vec::new();
     }

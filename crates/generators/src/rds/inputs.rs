@@ -7,9 +7,9 @@ use std::{
 };
 
 use model::{AddressView, ConfigKey, Kind, Labels, Protocol, Service, api, fingerprint};
-use pushctx::{
-    ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService, ServiceList,
-};
+use pushctx::{ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService};
+
+use xds::Source;
 
 use super::{domains, name::RouteName};
 use crate::{
@@ -169,28 +169,13 @@ impl RouteInputs {
             .filter(|vs| port == 80 || concerns(vs, &services))
             .cloned()
             .collect();
-        // Only VirtualServices with a wildcard ask who owns a host.
-        let mut asked = virtual_services.iter().flat_map(|vs| &vs.config.spec.hosts);
         let owners = listener
-            .filter(|_| asked.any(|host| model::host::is_wildcard(host)))
-            .into_iter()
-            .flat_map(|listener| listener.services.iter().map(move |s| (listener, s)))
-            .filter(|(_, service)| services.contains_key(&*service.hostname))
-            .filter_map(|(listener, service)| {
-                let meta = &listener.virtual_service(&service.hostname)?.config.meta;
-                let owner = (meta.namespace.clone(), meta.name.clone());
-                Some((service.hostname.clone(), owner))
-            })
-            .collect();
+            .map(|listener| owners(listener, &virtual_services, &services, &listener.services))
+            .unwrap_or_default();
         let mut rules = BTreeMap::new();
         if !context.destination_rules().is_empty() {
-            let destinations = virtual_services
-                .iter()
-                .flat_map(|vs| &vs.config.spec.http)
-                .flat_map(|rule| &rule.route)
-                .filter_map(|route| route.destination.as_ref())
-                .map(|d| d.host.as_str());
-            for host in services.values().map(|s| &*s.hostname).chain(destinations) {
+            let hosts = services.values().map(|s| &*s.hostname);
+            for host in hosts.chain(destinations(&virtual_services)) {
                 let rule = class.scope.outbound_rule(host, &class.labels);
                 if let Some(rule) = rule.filter(|rule| hashes(rule)) {
                     rules.insert(host.to_owned(), rule.clone());
@@ -248,6 +233,12 @@ impl RouteInputs {
         ))
     }
 
+    /// The ids of the objects that the configuration is built from.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        let keys = self.provenance();
+        keys.iter().map(|key| key.to_string().into()).collect()
+    }
+
     /// The objects that the configuration is built from.
     pub(crate) fn provenance(&self) -> BTreeSet<ConfigKey> {
         let services = self.services.values().map(|s| s.source.clone());
@@ -267,7 +258,7 @@ impl RouteInputs {
 }
 
 /// Chooses the egress listener (routes §5.1).
-fn egress_listener<'a>(
+pub(super) fn egress_listener<'a>(
     listeners: &'a [EgressListener],
     port: u16,
     name: &str,
@@ -285,8 +276,8 @@ fn egress_listener<'a>(
 }
 
 /// The services of a listener by host name (routes §5.2). Of two with one name the later wins.
-fn lookup(
-    services: &ServiceList,
+pub(super) fn lookup<'a>(
+    services: impl IntoIterator<Item = &'a Arc<Service>>,
     port: u16,
     view: &AddressView,
 ) -> BTreeMap<Arc<str>, Arc<Service>> {
@@ -318,6 +309,41 @@ fn lookup(
         result.insert(cut.hostname.clone(), cut);
     }
     result
+}
+
+/// Finds out which VirtualService owns which of the services that take part. Only VirtualServices with
+/// a wildcard ask.
+pub(super) fn owners<'a>(
+    listener: &EgressListener,
+    virtual_services: &[Arc<ResolvedVirtualService>],
+    services: &BTreeMap<Arc<str>, Arc<Service>>,
+    candidates: impl IntoIterator<Item = &'a Arc<Service>>,
+) -> BTreeMap<Arc<str>, (Arc<str>, Arc<str>)> {
+    let mut asked = virtual_services.iter().flat_map(|vs| &vs.config.spec.hosts);
+    if !asked.any(|host| model::host::is_wildcard(host)) {
+        return BTreeMap::new();
+    }
+    candidates
+        .into_iter()
+        .filter(|service| services.contains_key(&*service.hostname))
+        .filter_map(|service| {
+            let meta = &listener.virtual_service(&service.hostname)?.config.meta;
+            let owner = (meta.namespace.clone(), meta.name.clone());
+            Some((service.hostname.clone(), owner))
+        })
+        .collect()
+}
+
+/// Lists the hosts that VirtualServices send requests to.
+pub(super) fn destinations(
+    virtual_services: &[Arc<ResolvedVirtualService>],
+) -> impl Iterator<Item = &str> {
+    virtual_services
+        .iter()
+        .flat_map(|vs| &vs.config.spec.http)
+        .flat_map(|rule| &rule.route)
+        .filter_map(|route| route.destination.as_ref())
+        .map(|destination| destination.host.as_str())
 }
 
 /// Tells whether some host of a VirtualService means a service of the lookup (routes §5.4).

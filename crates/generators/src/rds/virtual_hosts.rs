@@ -1,6 +1,6 @@
 //! Virtual hosts: names, domains and their order (routes §7).
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, sync::Arc};
 
 use envoy_types::pb::envoy::config::route::v3::VirtualHost;
 use model::Service;
@@ -35,6 +35,27 @@ pub(super) fn build(inputs: &RouteInputs) -> Vec<VirtualHost> {
     } else {
         result
     }
+}
+
+/// Builds the virtual hosts of VirtualServices and of the services that they may be for, with all the
+/// domains that each would like to have.
+pub(super) fn unsettled(inputs: &RouteInputs) -> Vec<VirtualHost> {
+    let groups = groups::build(inputs);
+    let assembly = Assembly::new(inputs, &groups);
+    groups
+        .par_iter()
+        .flat_map_iter(|group| assembly.candidates(group))
+        .map(|candidate| candidate.host)
+        .collect()
+}
+
+/// Builds the virtual hosts of a service without VirtualService, with all the domains that each would
+/// like to have.
+pub(super) fn of_plain(service: &Arc<Service>, inputs: &RouteInputs) -> Vec<VirtualHost> {
+    let groups = groups::of_service(service);
+    let assembly = Assembly::new(inputs, &groups);
+    let candidates = groups.iter().flat_map(|group| assembly.candidates(group));
+    candidates.map(|candidate| candidate.host).collect()
 }
 
 /// Keeps the one virtual host that a sniffed name means (routes §7.6).
