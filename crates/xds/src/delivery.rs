@@ -254,11 +254,19 @@ impl Delivery {
 
     /// Notes that the client ought to hold `target` in publication `seq`, and is sent nothing more
     /// for it.
-    pub(crate) fn settle(&mut self, seq: u64, target: &ResourceSet) {
+    pub(crate) fn settle(&mut self, seq: u64, target: &Arc<ResourceSet>) {
         let same = |set: &ResourceSet| set.fingerprint() == target.fingerprint();
         match self.waiting.back_mut() {
             Some(last) if same(&last.set) => last.seq = seq,
-            None if same(&self.good) => self.settled.seq = self.settled.seq.max(seq),
+            None if same(&self.good) => {
+                self.settled.seq = self.settled.seq.max(seq);
+                // What it stated when it came is a set of its own, of the same content.
+                for own in [&mut self.good, &mut self.held] {
+                    if same(own) {
+                        *own = Arc::clone(target);
+                    }
+                }
+            }
             Some(_) | None => {}
         }
     }
