@@ -123,3 +123,118 @@ impl<R: Request> Requests<R> {
         Ok(Some((compressed, message.freeze())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::BufMut;
+    use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use prost::Message;
+
+    use super::*;
+
+    fn request(name: &str) -> DiscoveryRequest {
+        DiscoveryRequest {
+            type_url: name.to_owned(),
+            ..DiscoveryRequest::default()
+        }
+    }
+
+    fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![flag];
+        bytes.put_u32(u32::try_from(message.len()).unwrap());
+        bytes.extend_from_slice(message);
+        bytes
+    }
+
+    fn read(frames: Vec<Bytes>, encoding: Option<&str>) -> Requests<DiscoveryRequest> {
+        let frames = frames
+            .into_iter()
+            .map(|data| Ok::<_, Status>(Frame::data(data)));
+        let body = Body::new(StreamBody::new(stream::iter(frames)));
+        let mut headers = HeaderMap::new();
+        if let Some(encoding) = encoding {
+            headers.insert("grpc-encoding", encoding.parse().unwrap());
+        }
+        Requests::new(&headers, body, 1000)
+    }
+
+    #[tokio::test]
+    async fn messages_are_cut_however_they_arrive() {
+        let sent = [
+            request("a"),
+            request(&"b".repeat(900)),
+            request(""),
+            request("c"),
+        ];
+        let bytes: Vec<u8> = sent
+            .iter()
+            .flat_map(|request| framed(0, &request.encode_to_vec()))
+            .collect();
+        for size in [1, 4, 5, 6, 100, bytes.len()] {
+            let frames = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
+            let mut requests = read(frames, None);
+            for expected in &sent {
+                assert_eq!(requests.message().await.unwrap().as_ref(), Some(expected));
+            }
+            assert_eq!(requests.message().await.unwrap(), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_message_that_was_read() {
+        let message = framed(0, &request(&"n".repeat(900)).encode_to_vec());
+        let mut requests = read(vec![message.into()], None);
+        requests.message().await.unwrap();
+        assert_eq!(requests.gathered.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn compressed_messages_are_read() {
+        let message = request("compressed").encode_to_vec();
+        let compressed = gzip(&message);
+        let frames = vec![framed(1, &compressed).into(), framed(0, &message).into()];
+        let mut requests = read(frames, Some("gzip"));
+        for _ in 0..2 {
+            let read = requests.message().await.unwrap();
+            assert_eq!(read, Some(request("compressed")));
+        }
+    }
+
+    /// Stored, not compressed, in the format of gzip.
+    fn gzip(content: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(content.len()).unwrap();
+        let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+        bytes.put_u16_le(len);
+        bytes.put_u16_le(!len);
+        bytes.extend_from_slice(content);
+        let crc = content.iter().fold(!0_u32, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                (crc >> 1) ^ (0xedb8_8320 * (crc & 1))
+            })
+        });
+        bytes.put_u32_le(!crc);
+        bytes.put_u32_le(len.into());
+        bytes
+    }
+
+    #[track_caller]
+    fn refused(frame: Vec<u8>, expected: Code) -> impl Future<Output = ()> {
+        let mut requests = read(vec![frame.into()], None);
+        async move {
+            let status = requests.message().await.unwrap_err();
+            assert_eq!(status.code(), expected, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_is_refused() {
+        refused(framed(2, b""), Code::Internal).await;
+        refused(framed(1, b"x"), Code::Internal).await;
+        refused(framed(0, b"\xff"), Code::InvalidArgument).await;
+        refused(framed(0, &[0; 1001])[..5].to_vec(), Code::OutOfRange).await;
+        refused(framed(0, b"cut off")[..8].to_vec(), Code::Internal).await;
+    }
+}

@@ -8,6 +8,7 @@
 mod bad_clients;
 mod delta;
 mod distribution;
+mod fairness;
 mod fake;
 mod quarantine;
 mod shelf;
