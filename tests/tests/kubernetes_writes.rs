@@ -5,12 +5,15 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
+    path::PathBuf,
     pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use controllers::{
     authority::Kept,
     leader::{self, Duties, Inputs, View},
@@ -37,10 +40,16 @@ use kube::{
     core::GroupVersionKind,
 };
 use model::Kind;
-use security::{AuthorityStore, TokenError, TokenReview as _, Unreviewed};
+use security::{AuthorityParts, AuthorityStore, TokenError, TokenReview as _, Unreviewed};
 use serde_json::{Value, json};
-use tests::{kubernetes::Cluster, process::until};
+use tempfile::TempDir;
+use tests::{
+    control_plane::{self, ControlPlane, Setup},
+    kubernetes::Cluster,
+    process::until,
+};
 use tokio::{
+    process::Command,
     sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep, timeout},
@@ -612,5 +621,201 @@ async fn replicas_that_begin_at_once_have_one_root() -> Result<()> {
             .await
             .is_err()
     );
+    Ok(())
+}
+
+/// Two `istiod` processes with the roles of the manifests, and workloads that ask them for certificates.
+struct Replicas {
+    world: World,
+    folder: TempDir,
+    running: BTreeMap<String, ControlPlane>,
+}
+
+impl Replicas {
+    async fn start() -> Result<Self> {
+        let world = World::new().await?;
+        let folder = tempfile::Builder::new().prefix("replicas-").tempdir()?;
+        let mut running = BTreeMap::new();
+        for name in ["a", "b"] {
+            let kubeconfig = world
+                .cluster
+                .kubeconfig_of("istio-system", "istiod")
+                .await?;
+            let setup = Setup {
+                config: Vec::new(),
+                arguments: vec!["--kubeconfig".to_owned(), kubeconfig.display().to_string()],
+                environment: vec![
+                    ("POD_NAME".to_owned(), name.to_owned()),
+                    ("ROOT_CA_DIR".to_owned(), "/nonexistent".to_owned()),
+                ],
+                log: folder.path().join(format!("{name}.log")),
+                ..Setup::new("", folder.path())?
+            };
+            running.insert(name.to_owned(), ControlPlane::start(setup).await?);
+        }
+        Ok(Self {
+            world,
+            folder,
+            running,
+        })
+    }
+
+    /// Writes the root that a namespace has to a file, for workloads there.
+    async fn root(&self, namespace: &str) -> Result<PathBuf> {
+        let map = self
+            .world
+            .root_map(namespace)
+            .get("istio-ca-root-cert")
+            .await?;
+        let root = map
+            .data
+            .and_then(|mut data| data.remove(roots::KEY))
+            .context("no root")?;
+        let path = self.folder.path().join(format!("root-{namespace}.pem"));
+        fs::write(&path, root)?;
+        Ok(path)
+    }
+
+    /// Has a replica certify the workload `shop/web` that shows a token, trusting the namespace's root.
+    async fn certify(&self, replica: &str, audience: &str) -> Result<()> {
+        let token = self.world.cluster.token("shop", "web", &[audience]).await?;
+        let path = self.folder.path().join("token");
+        fs::write(&path, token)?;
+        // A fresh one: what is there and good would not be asked for again.
+        let out = tempfile::tempdir_in(self.folder.path())?;
+        let address = self.running[replica].setup().secure;
+        let output = Command::new(control_plane::binary().await?)
+            .args([
+                "certificate",
+                "--once",
+                "--namespace",
+                "shop",
+                "--service-account",
+                "web",
+            ])
+            .arg("--out")
+            .arg(out.path())
+            .arg("--token")
+            .arg(&path)
+            .arg("--ca-root")
+            .arg(self.root("shop").await?)
+            .args(["--ca-address", &address.to_string()])
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(SOON, output)
+            .await
+            .context("no certificate in time")??;
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// Who holds the Lease.
+    async fn leader(&self) -> Result<String> {
+        let leases = Api::<Lease>::namespaced(self.world.admin.clone(), "istio-system");
+        let lease = leases.get("istio-leader").await?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        holder
+            .filter(|holder| !holder.is_empty())
+            .context("nobody leads")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go, which builds the API server"]
+async fn istiods_share_an_authority_and_one_of_them_writes() -> Result<()> {
+    let mut replicas = Replicas::start().await?;
+    replicas.world.cluster.namespace("shop").await?;
+    replicas
+        .world
+        .cluster
+        .service_account("shop", "web")
+        .await?;
+    replicas
+        .world
+        .cluster
+        .apply(&entry("first", &["a.example.com"]))
+        .await?;
+    until("the root is in a namespace", SOON, async || {
+        replicas.root("shop").await
+    })
+    .await?;
+    for replica in ["a", "b"] {
+        replicas.certify(replica, "istio-ca").await?;
+        let error = replicas
+            .certify(replica, "other")
+            .await
+            .err()
+            .context("a wrong audience")?;
+        ensure!(format!("{error:#}").contains("authenticat"), "{error:#}");
+    }
+    let expected = ["240.240.0.1 a.example.com", "2001:2::1 a.example.com"];
+    until("addresses are there", SOON, async || {
+        let found = addresses(&replicas.world, "first").await?;
+        ensure!(found == expected, "{found:?}");
+        Ok(())
+    })
+    .await?;
+    quiet(&replicas.world).await?;
+
+    // The one that writes is killed; the other goes on when the lease is over.
+    let leader = replicas.leader().await?;
+    let mut killed = replicas
+        .running
+        .remove(&leader)
+        .context("the leader is a replica")?;
+    let died = Instant::now();
+    killed.kill().await?;
+    replicas.world.cluster.namespace("later").await?;
+    let lease = Timing::default().lease;
+    until("the other one writes", lease + SOON, async || {
+        replicas.root("later").await
+    })
+    .await?;
+    let (other, _) = replicas.running.first_key_value().context("one is left")?;
+    let other = other.clone();
+    ensure!(
+        replicas.leader().await? == other,
+        "{} leads",
+        replicas.leader().await?
+    );
+    ensure!(
+        died.elapsed() > lease / 2,
+        "taken over after {:?} already",
+        died.elapsed()
+    );
+    ensure!(
+        addresses(&replicas.world, "first").await? == expected,
+        "what was given stays"
+    );
+
+    // Another root in the Secret is taken over, and told to everybody.
+    let next = AuthorityParts::self_signed("cluster.local", LIFETIME, clock())?;
+    let data: BTreeMap<&str, String> = next
+        .named()
+        .map(|(name, text)| (name, BASE64_STANDARD.encode(text)))
+        .collect();
+    let secrets = Api::<Secret>::namespaced(replicas.world.admin.clone(), "istio-system");
+    let patch = Patch::Merge(json!({"data": data}));
+    secrets
+        .patch("istio-ca-secret", &PatchParams::default(), &patch)
+        .await?;
+    let root = next
+        .named()
+        .find(|(name, _)| *name == "root-cert.pem")
+        .map(|(_, text)| text);
+    let root = root.context("a root")?;
+    let shop = replicas.world.root_map("shop");
+    until("the new root is told", SOON, async || {
+        holds_root(&shop, root).await
+    })
+    .await?;
+    until("its certificates are of the new root", SOON, async || {
+        replicas.certify(&other, "istio-ca").await
+    })
+    .await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Parser as _;
 use serde_json::Value;
 use tests::{
     corpus::workspace,
@@ -70,6 +71,20 @@ fn names_are_istios() -> Result<()> {
         found.iter().map(String::as_str).collect::<Vec<_>>(),
         expected
     );
+    Ok(())
+}
+
+#[test]
+fn the_binary_understands_its_arguments() -> Result<()> {
+    let objects = objects(&fs::read_to_string(manifests().join("istiod.yaml"))?)?;
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
+    let pod = &deployment.context("a Deployment")?["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"]
+        .as_array()
+        .context("arguments")?;
+    let arguments = arguments.iter().filter_map(Value::as_str);
+    let cli = istiod::cli::Cli::try_parse_from(std::iter::once("istiod").chain(arguments))?;
+    assert!(matches!(cli.command, istiod::cli::Command::Discovery(_)));
     Ok(())
 }
 

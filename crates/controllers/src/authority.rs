@@ -43,6 +43,14 @@ pub enum KeptError {
     Authority(#[from] AuthorityError),
 }
 
+impl KeptError {
+    /// Returns whether the API server does not let us read or keep it, or there is no such namespace.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Api { source, .. }
+            if matches!(&**source, kube::Error::Api(status) if matches!(status.code, 403 | 404)))
+    }
+}
+
 /// Where an authority is kept.
 #[derive(Clone)]
 pub struct Kept {

@@ -7,7 +7,7 @@ use intake::{
     Change, Intake,
     kubernetes::{
         ClusterSource, MeshMap, RemoteProgress, RemoteSecrets, SourceOptions, Tables,
-        connect::{Access, ConnectError, connect},
+        connect::{Access, ConnectError, Connection, connect},
     },
 };
 use model::{Kind, api::MeshConfig};
@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     id: Arc<str>,
+    /// The way to its API server.
+    pub(crate) connection: Connection,
     /// How the tables of all clusters are.
     pub(crate) tables: Tables,
     /// Which further clusters there are.
@@ -84,7 +86,7 @@ pub(crate) async fn start(
     let remotes = secrets.remotes();
     let progress = remotes.progress();
     let options = SourceOptions::all(id.clone());
-    let source = ClusterSource::new(connection.client, options, tables.clone())
+    let source = ClusterSource::new(connection.client.clone(), options, tables.clone())
         .turning(Kind::ConfigMap, mesh.turn())
         .turning(Kind::Secret, secrets.turn());
     let (sender, stopped) = (changes.clone(), stop.clone());
@@ -103,6 +105,7 @@ pub(crate) async fn start(
     });
     Ok(Cluster {
         id,
+        connection,
         tables,
         remotes: progress,
     })

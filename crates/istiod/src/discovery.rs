@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, io::IsTerminal as _, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
+use controllers::leader::View;
 use debounce::{Batch, Lane};
 use generators::{Mesh, Update};
 use intake::{Change, Intake, Severity, keys::KeySources};
@@ -25,6 +26,7 @@ use crate::{
     cluster,
     distribution::{Books, Distribution, Parts, peers::Peers},
     event::{self, Event},
+    home::Home,
     http::{self, Shown},
     load::{self, Loaded},
     metrics::Metrics,
@@ -187,6 +189,10 @@ async fn serve(
         debounce,
         latest: latest.clone(),
     };
+    let visits = args.source.kubeconfig.is_some();
+    let home = cluster
+        .as_ref()
+        .map(|cluster| Home::new(cluster.connection.client.clone(), visits, &settings));
     let (ready_sender, ready) = watch::channel(false);
     let distribution = Distribution::new(Parts {
         replica: replica_name(&settings, started),
@@ -220,7 +226,7 @@ async fn serve(
         started,
     };
 
-    let secure = tls::serve::open(&args.secure, &settings, &state)?;
+    let secure = tls::serve::open(&args.secure, &settings, &latest, home.as_ref()).await?;
     let [http, monitoring] = bind_all([args.http, args.monitoring])?;
     let grpc = args.grpc.0.map(http::bind).transpose()?;
     tracing::info!(
@@ -268,8 +274,17 @@ async fn serve(
         metrics,
     };
     let feeding = pipeline.clone();
-    let lookups = Lookups { names, key_sources };
-    tasks.spawn(async move { feed(intake, inbox, lookups, gate, feeding).await });
+    let (views, seen) = watch::channel(Some(View::of(&state)));
+    if let Some(home) = home {
+        let store = secure.as_ref().and_then(|secure| secure.shared_store());
+        home.write(&settings, seen, store, tls::serve::clock, &mut tasks, &stop);
+    }
+    let followers = Followers {
+        names,
+        key_sources,
+        views,
+    };
+    tasks.spawn(async move { feed(intake, inbox, followers, gate, feeding).await });
     tasks.spawn(async move {
         throttling.run().await;
         Ok(())
@@ -389,20 +404,23 @@ pub(crate) async fn signal() {
     }
 }
 
-/// What others look up for the intake.
+/// Who follows the state, beside those that serve it: what others look up, and what is written.
 #[derive(Debug)]
-struct Lookups {
+struct Followers {
     /// Host names of network gateways.
     names: watch::Sender<BTreeSet<Arc<str>>>,
     /// Where keys of token issuers come from.
     key_sources: watch::Sender<Arc<KeySources>>,
+    /// What the leader reads.
+    views: watch::Sender<Option<View>>,
 }
 
-impl Lookups {
+impl Followers {
     /// Says what is in use now.
     fn update(&self, intake: &Intake) {
         replace(&self.names, intake.names_to_resolve());
         replace(&self.key_sources, intake.keys_to_fetch());
+        self.views.send_replace(Some(View::of(&intake.state())));
     }
 }
 
@@ -419,7 +437,7 @@ fn replace<T: PartialEq>(watched: &watch::Sender<T>, value: T) {
 async fn feed(
     mut intake: Intake,
     mut inbox: mpsc::Receiver<Vec<Change>>,
-    lookups: Lookups,
+    followers: Followers,
     gate: Gate,
     pipeline: Pipeline,
 ) -> anyhow::Result<()> {
@@ -436,7 +454,7 @@ async fn feed(
         }
         pipeline.metrics.tables.parked(intake.parked());
         *pipeline.latest.lock() = intake.state();
-        lookups.update(&intake);
+        followers.update(&intake);
         if !request.is_empty() && gate.send(Event(request)).await.is_err() {
             break;
         }

@@ -11,6 +11,7 @@ pub mod discovery;
 pub mod distribution;
 mod event;
 pub mod generate;
+mod home;
 mod http;
 mod keys;
 pub mod load;

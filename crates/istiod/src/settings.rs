@@ -2,6 +2,7 @@
 
 mod file;
 pub mod security;
+pub mod writes;
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -103,6 +104,8 @@ pub struct Settings {
     /// How many published states are kept, and for how long; `PILOT_DISTRIBUTION_HISTORY_COUNT`, 10000,
     /// and `PILOT_DISTRIBUTION_HISTORY_AGE`, 1h. Not variables of the Go istiod.
     pub history: History,
+    /// What is written into the cluster.
+    pub writes: writes::WriteSettings,
     /// Flags that change what is generated.
     pub features: Features,
 }
@@ -215,6 +218,7 @@ impl Settings {
                 Some(places.map(str::to_owned).collect())
             },
         );
+        let writes = writes::WriteSettings::read(&mut reader);
         let settings = Self {
             debounce_after,
             debounce_max,
@@ -239,6 +243,7 @@ impl Settings {
             pod: text("POD_NAME", ""),
             peers,
             history,
+            writes,
             features,
         };
         if settings.debounce_max < settings.debounce_after {

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use clap::Args;
 use parking_lot::Mutex;
 use security::{
-    AuthorityStore, Certificates, PeerRule, ServerCertificate, TlsServer, TokenReview,
+    Authority, AuthorityStore, Certificates, PeerRule, ServerCertificate, TlsServer, TokenReview,
     parse_certificates,
 };
 use tokio_util::sync::CancellationToken;
@@ -78,6 +78,15 @@ impl Trust {
     }
 }
 
+/// What a cluster has for the port.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    /// The authority that is kept there; without, the one that the arguments name.
+    pub(crate) store: Option<AuthorityStore>,
+    /// What knows of its tokens; asked last.
+    pub(crate) reviewer: Option<Arc<dyn TokenReview>>,
+}
+
 /// A certificate in files.
 #[derive(Clone, Debug)]
 struct Mounted {
@@ -128,6 +137,8 @@ pub(crate) struct SecurePort {
 
 struct State {
     trust: Trust,
+    /// The authority that the rest was made for.
+    authority: Arc<Authority>,
     certificate: ServerCertificate,
     /// When half of its time is over.
     renewal: SystemTime,
@@ -156,17 +167,21 @@ impl SecurePort {
         args: &SecureArgs,
         settings: &Settings,
         trust: Trust,
+        given: Given,
         now: SystemTime,
     ) -> anyhow::Result<Self> {
         let part = settings.security.clone();
-        let store = AuthorityStore::open(
-            &part.authority_folder,
-            args.ca_dir.as_deref(),
-            &trust.domain,
-            part.root_lifetime,
-            now,
-        )
-        .context("open the certificate authority")?;
+        let store = match given.store {
+            Some(store) => store,
+            None => AuthorityStore::open(
+                &part.authority_folder,
+                args.ca_dir.as_deref(),
+                &trust.domain,
+                part.root_lifetime,
+                now,
+            )
+            .context("open the certificate authority")?,
+        };
         let mounted = match (&args.tls_certificate, &args.tls_key, &args.ca_certificate) {
             (Some(certificate), Some(key), Some(roots)) => Some(Mounted {
                 certificate: certificate.clone(),
@@ -197,8 +212,10 @@ impl SecurePort {
         let reviewers = issuers
             .iter()
             .map(|issuers| issuers.clone() as Arc<dyn TokenReview>)
+            .chain(given.reviewer)
             .collect();
         let renewal = half(now, certificate.expiry());
+        let authority = store.current();
         Ok(Self {
             store: Arc::new(store),
             tls,
@@ -209,6 +226,7 @@ impl SecurePort {
             hosts,
             state: Mutex::new(State {
                 trust,
+                authority,
                 certificate,
                 renewal,
                 roots,
@@ -261,8 +279,12 @@ impl SecurePort {
         }
         if let Some(issuers) = &self.issuers {
             tracing::info!(issuers = ?issuers.names(), "tokens are accepted");
-        } else {
-            tracing::info!("no tokens are accepted: there is no --jwt-issuers");
+        }
+        if self.reviewers.len() > usize::from(self.issuers.is_some()) {
+            let audiences = &self.settings.audiences;
+            tracing::info!(?audiences, "tokens are accepted that the API server knows");
+        } else if self.issuers.is_none() {
+            tracing::info!("no tokens are accepted: there is no cluster and no --jwt-issuers");
         }
     }
 
@@ -272,8 +294,12 @@ impl SecurePort {
     /// What cannot be used is told once, and changes nothing.
     pub(crate) fn refresh(&self, trust: Trust, now: SystemTime) {
         let reloaded = self.store.reload(now);
-        let changed = self.log(reloaded, "the certificate authority is another one");
+        self.log(reloaded, "the certificate authority is another one");
         let mut state = self.state.lock();
+        // Whoever replaced it.
+        let authority = self.store.current();
+        let changed = !Arc::ptr_eq(&state.authority, &authority);
+        state.authority = authority;
         let mut stale = changed || state.trust != trust;
         state.trust = trust;
         match &self.mounted {

@@ -6,18 +6,20 @@ use anyhow::Context as _;
 use generators::Mesh;
 use model::MeshState;
 use parking_lot::Mutex;
+use security::{AuthorityStore, Origin};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use xds::{Server, Transport};
 
 use super::{
-    SecureArgs, SecurePort, Trust,
+    Given, SecureArgs, SecurePort, Trust,
     accept::accept,
     guard::{Demand, Guarded},
 };
 use crate::{
     ca::{CertificateService, Signing},
+    home::Home,
     http,
     settings::{Settings, security::SecuritySettings},
 };
@@ -27,6 +29,8 @@ use crate::{
 pub(crate) struct Listening {
     port: Arc<SecurePort>,
     listener: TcpListener,
+    /// The cluster that keeps the authority, if one does.
+    kept: Option<Home>,
 }
 
 /// The wall clock of certificates and tokens.
@@ -34,7 +38,7 @@ pub(crate) struct Listening {
     clippy::disallowed_methods,
     reason = "the one wall clock of identities"
 )]
-fn clock() -> SystemTime {
+pub(crate) fn clock() -> SystemTime {
     SystemTime::now()
 }
 
@@ -57,27 +61,65 @@ fn demand(settings: &SecuritySettings) -> Demand {
 ///
 /// # Errors
 /// When its authority or certificate cannot be used, or its address is taken.
-pub(crate) fn open(
+pub(crate) async fn open(
     args: &SecureArgs,
     settings: &Settings,
-    state: &MeshState,
+    latest: &Arc<Mutex<MeshState>>,
+    home: Option<&Home>,
 ) -> anyhow::Result<Option<Listening>> {
     let Some(address) = args.secure.0 else {
         tracing::info!("there is no secure port");
         return Ok(None);
     };
-    let port =
-        SecurePort::open(args, settings, trust(state), clock()).context("open the secure port")?;
+    let trust = trust(&latest.lock());
+    let given = match home {
+        Some(home) => given(args, settings, latest, &trust.domain, home).await?,
+        None => Given::default(),
+    };
+    let kept = home.filter(|_| given.store.is_some()).cloned();
+    let port = SecurePort::open(args, settings, trust, given, clock());
+    let port = port.context("open the secure port")?;
     let listener = http::bind(address)?;
     port.report();
     tracing::info!(address = %listener.local_addr()?, "listening for xDS over TLS");
     Ok(Some(Listening {
         port: Arc::new(port),
         listener,
+        kept,
     }))
 }
 
+/// What a cluster has for the port. An authority in files goes before the one that is kept there.
+async fn given(
+    args: &SecureArgs,
+    settings: &Settings,
+    latest: &Arc<Mutex<MeshState>>,
+    trust_domain: &str,
+    home: &Home,
+) -> anyhow::Result<Given> {
+    let part = &settings.security;
+    let in_files = args.ca_dir.is_some() || AuthorityStore::is_in(&part.authority_folder)?;
+    let store = if in_files {
+        None
+    } else {
+        home.authority(trust_domain, part.root_lifetime, clock())
+            .await?
+    };
+    let state = latest.clone();
+    let trust_domain = move || state.lock().mesh.trust_domain.clone();
+    Ok(Given {
+        store,
+        reviewer: Some(home.tokens(settings, trust_domain)),
+    })
+}
+
 impl Listening {
+    /// The authority, if all replicas have it: one of the cluster, or of files.
+    pub(crate) fn shared_store(&self) -> Option<Arc<AuthorityStore>> {
+        let store = self.port.store();
+        (*store.origin() != Origin::Memory).then(|| store.clone())
+    }
+
     /// Starts to serve, and to follow changes.
     ///
     /// # Errors
@@ -90,7 +132,18 @@ impl Listening {
         transport: Transport,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        let Self { port, listener } = self;
+        let Self {
+            port,
+            listener,
+            kept,
+        } = self;
+        if let Some(home) = kept {
+            let (store, stop) = (port.store().clone(), stop.clone());
+            tasks.spawn(async move {
+                home.follow_authority(store, clock, stop).await;
+                Ok(())
+            });
+        }
         let reviewers: Arc<[_]> = port.reviewers().into();
         let settings = port.settings();
         let state = latest.clone();

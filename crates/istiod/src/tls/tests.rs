@@ -32,7 +32,8 @@ fn open(flags: &[String], variables: &[(&str, &str)]) -> anyhow::Result<SecurePo
         stated.map(|(_, value)| (*value).to_owned()).or(default)
     };
     let settings = Settings::resolve(&variable).unwrap();
-    SecurePort::open(&cli.secure, &settings, trust("cluster.local"), now())
+    let trust = trust("cluster.local");
+    SecurePort::open(&cli.secure, &settings, trust, Given::default(), now())
 }
 
 /// Whether a refresh leads to another configuration of TLS.
