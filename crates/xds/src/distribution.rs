@@ -9,6 +9,8 @@
 //! everything that is built from the changed object, what it ought to hold. It is never said to
 //! have what is only on its way.
 
+#[cfg(test)]
+mod cost;
 mod gone;
 mod provenance;
 mod standing;

@@ -9,6 +9,7 @@
 )]
 
 mod edits;
+mod ledger;
 
 use std::{
     collections::BTreeSet,

@@ -4,7 +4,7 @@
 //! from the same host, which is how `kubectl port-forward` and `kubectl exec` come, and the other
 //! replicas.
 
-use std::net::SocketAddr;
+use std::{fmt::Write as _, net::SocketAddr};
 
 use axum::{
     Json, Router,
@@ -270,7 +270,7 @@ pub(super) fn escape(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            write!(escaped, "%{byte:02X}").ok();
         }
     }
     escaped

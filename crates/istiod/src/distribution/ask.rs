@@ -311,13 +311,7 @@ impl<'a> Roots<'a> {
         if let Some(known) = self.known.get(root) {
             return *known;
         }
-        let found = self
-            .distribution
-            .0
-            .books
-            .lock()
-            .at(root, self.key)
-            .flatten();
+        let found = self.distribution.0.books.lock().at(root, self.key);
         self.known.insert(root.to_owned(), found);
         found
     }

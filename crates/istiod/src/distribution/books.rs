@@ -203,9 +203,10 @@ impl Books {
         self.ledger.current().get(key)
     }
 
-    /// The content hash of a key in the state with `root`; `None` when the root is none that is kept.
-    pub(crate) fn at(&self, root: &str, key: &Key) -> Option<Option<ShortXxh3>> {
-        self.ledger.get(&root.parse().ok()?, key).ok()
+    /// The content hash of a key in the state with `root`; `None` also when the root is none that is
+    /// kept.
+    pub(crate) fn at(&self, root: &str, key: &Key) -> Option<ShortXxh3> {
+        self.ledger.get(&root.parse().ok()?, key).ok().flatten()
     }
 
     /// The keys on which the state with `root` and the current one differ; `None` when the root is

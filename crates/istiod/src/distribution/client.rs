@@ -3,7 +3,7 @@
 mod progress;
 mod text;
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -248,10 +248,10 @@ async fn wait_for(args: &WaitArgs, hash: Option<&str>, asker: &Asker) -> anyhow:
 fn path(key: &Key, generation: Option<i64>, hash: Option<&str>, listed: ListArg) -> String {
     let mut path = format!("{}?proxies={}", api::path_of(key), listed.as_str());
     if let Some(generation) = generation {
-        path.push_str(&format!("&generation={generation}"));
+        write!(path, "&generation={generation}").ok();
     }
     if let Some(hash) = hash {
-        path.push_str(&format!("&hash={}", api::escape(hash)));
+        write!(path, "&hash={}", api::escape(hash)).ok();
     }
     path
 }

@@ -26,9 +26,8 @@ impl Matter {
     /// Tells whether it can matter to a client.
     pub(super) fn concerns(&self, proxy: &Proxy) -> bool {
         match self {
-            Self::Objects(_) => true,
+            Self::Objects(_) | Self::Namespace(None) => true,
             Self::Nobody => false,
-            Self::Namespace(None) => true,
             Self::Namespace(Some(namespace)) => proxy.namespace == *namespace,
         }
     }

@@ -93,9 +93,10 @@ impl Peers {
             let lookup = tokio::time::timeout(PATIENCE, tokio::net::lookup_host(&**place));
             let error = match lookup.await {
                 Ok(Ok(addresses)) => {
-                    let before = found.len();
+                    let addresses: Vec<SocketAddr> = addresses.collect();
+                    let none = addresses.is_empty();
                     found.extend(addresses);
-                    (found.len() == before).then(|| "no address".to_owned())
+                    none.then(|| "no address".to_owned())
                 }
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(_) => Some("not resolved in time".to_owned()),

@@ -55,13 +55,15 @@ impl<W: World> Default for Provenance<W> {
 impl<W: World> Provenance<W> {
     /// Takes in the newest sets of all classes. What was taken in before costs next to nothing.
     pub(super) fn update(&mut self, cells: &[Arc<ClassCell<W>>]) {
-        if self.entries.len() > 2 * self.fresh + SLACK {
+        let anew = self.entries.len() > 2 * self.fresh + SLACK;
+        if anew {
             self.entries.clear();
             self.bases.clear();
-            self.take_in(cells, true);
+        }
+        let first = self.entries.is_empty();
+        self.take_in(cells, anew);
+        if first {
             self.fresh = self.entries.len();
-        } else {
-            self.take_in(cells, false);
         }
     }
 
@@ -84,24 +86,37 @@ impl<W: World> Provenance<W> {
             match (&*indexed, self.bases.get(&index).cloned()) {
                 (Some(old), _) => {
                     let diff = newest.diff_from(old);
-                    self.insert(index, diff.upserts());
+                    self.insert(index, diff.upserts(), old);
                 }
                 (None, Some(base)) => {
                     let diff = Diff::between(&base, &newest);
-                    self.insert(index, diff.upserts());
+                    self.insert(index, diff.upserts(), &base);
                 }
-                (None, None) => self.insert(index, newest.iter()),
+                (None, None) => self.insert(index, newest.iter(), &ResourceSet::default()),
             }
             self.bases.insert(index, Arc::clone(&newest));
             *indexed = Some(newest);
         }
     }
 
-    fn insert<'a>(&mut self, index: usize, resources: impl Iterator<Item = &'a Arc<Resource>>) {
+    /// Takes in resources. What those of the same names in `known` are built from is there already: a
+    /// route may have tens of thousands of sources, of which a change adds one.
+    fn insert<'a>(
+        &mut self,
+        index: usize,
+        resources: impl Iterator<Item = &'a Arc<Resource>>,
+        known: &ResourceSet,
+    ) {
         for resource in resources {
+            let known = known.get(resource.name());
+            let mut known = known.iter().flat_map(|r| r.sources().iter()).peekable();
             for source in resource.sources().iter() {
-                let entry = (hash(source), index, Arc::clone(resource.name()));
-                self.entries.insert(entry);
+                // Both are in ascending order.
+                while known.next_if(|other| *other < source).is_some() {}
+                if known.next_if_eq(&source).is_none() {
+                    let entry = (hash(source), index, Arc::clone(resource.name()));
+                    self.entries.insert(entry);
+                }
             }
         }
     }

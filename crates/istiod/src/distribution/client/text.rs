@@ -1,6 +1,9 @@
 //! Answers for people.
 
-use std::{fmt, io::Write};
+use std::{
+    fmt::{self, Write as _},
+    io::Write,
+};
 
 use serde::Serialize;
 
@@ -38,21 +41,25 @@ pub(super) fn progress(answer: &ConfigAnswer) -> String {
         Stage::Superseded => "replaced by a newer content; ".to_owned(),
         Stage::Published => String::new(),
     };
-    line.push_str(&format!(
+    write!(
+        line,
         "{} of {} have it, {} pending, {} refused",
         counts.has, counts.required, counts.pending, counts.refused
-    ));
+    )
+    .ok();
     if counts.undecided > 0 {
-        line.push_str(&format!(", {} undecided", counts.undecided));
+        write!(line, ", {} undecided", counts.undecided).ok();
     }
     if counts.disconnected > 0 {
-        line.push_str(&format!(", {} disconnected", counts.disconnected));
+        write!(line, ", {} disconnected", counts.disconnected).ok();
     }
     if !answer.unreachable.is_empty() {
-        line.push_str(&format!(
+        write!(
+            line,
             ", {} replicas cannot be asked",
             answer.unreachable.len()
-        ));
+        )
+        .ok();
     }
     line
 }
@@ -77,17 +84,17 @@ fn line(proxy: &ProxyState) -> String {
     };
     let mut line = format!("{}: {state}", proxy.proxy);
     if let Some(seconds) = proxy.seconds {
-        line.push_str(&format!(" for {seconds:.1} s"));
+        write!(line, " for {seconds:.1} s").ok();
     }
     if !proxy.types.is_empty() {
         let short = proxy.types.iter().map(|url| short(url));
-        line.push_str(&format!(" ({})", short.collect::<Vec<_>>().join(", ")));
+        write!(line, " ({})", short.collect::<Vec<_>>().join(", ")).ok();
     }
     if !proxy.resources.is_empty() {
-        line.push_str(&format!(" {}", proxy.resources.join(", ")));
+        write!(line, " {}", proxy.resources.join(", ")).ok();
     }
     if let Some(error) = &proxy.error {
-        line.push_str(&format!(": {error}"));
+        write!(line, ": {error}").ok();
     }
     line
 }
