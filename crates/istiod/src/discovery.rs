@@ -159,6 +159,7 @@ async fn serve(
     let first = Arc::new(PushContext::build(layered));
     let tracked = first.features().envoy_filter_stats;
     first.patch_outcomes().track(tracked);
+    metrics.holds(first.state());
     let (publisher, snapshots) = Publisher::new(first.clone());
     let everything = PushRequest::everything(Reason::Global, started.into_std());
     server.publish(first, &Update(everything));
@@ -541,16 +542,13 @@ impl Pipeline {
             self.distribution.published(finished);
             (next, elapsed)
         };
-        let sizes = (
-            next.state().services.len(),
-            next.state().objects.virtual_services.len(),
-        );
+        self.metrics.holds(next.state());
         for (reason, count) in &request.reasons {
             self.metrics.triggered(reason.as_str(), *count);
         }
         // From the first event until every connection knows (observability §3).
         self.metrics
-            .published(batch.delay() + begun.elapsed(), elapsed, sizes);
+            .published(batch.delay() + begun.elapsed(), elapsed);
         tracing::info!(
             events = batch.events,
             changed = request.changed.len(),

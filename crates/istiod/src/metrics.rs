@@ -197,12 +197,17 @@ impl Metrics {
     }
 
     /// Hears that a batch of changes was published.
-    pub(crate) fn published(&self, gathered: Duration, built: Duration, sizes: (usize, usize)) {
+    pub(crate) fn published(&self, gathered: Duration, built: Duration) {
         self.debounce.observe(gathered.as_secs_f64());
         self.push_context.observe(built.as_secs_f64());
+    }
+
+    /// Hears what a snapshot has, the first one included.
+    pub(crate) fn holds(&self, state: &model::MeshState) {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        self.services.set(count(sizes.0));
-        self.virtual_services.set(count(sizes.1));
+        self.services.set(count(state.services.len()));
+        let rules = state.objects.virtual_services.len();
+        self.virtual_services.set(count(rules));
     }
 
     /// Hears how a fetch of a token issuer's keys ended.

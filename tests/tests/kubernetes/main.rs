@@ -282,14 +282,14 @@ async fn a_real_envoy_follows_the_cluster() -> Result<()> {
     // The mesh configuration is live, too.
     let mut map = mesh_map("istio", mesh.ports);
     map["data"]["mesh"] = format!(
-        "{}outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}\n",
+        "{}connectTimeout: 7s\n",
         map["data"]["mesh"].as_str().unwrap_or_default()
     )
     .into();
     mesh.apply(&[map]).await?;
     until("the mesh configuration is live", SOON, async || {
         let text = istiod.monitoring("/debug/mesh").await?;
-        ensure!(text.contains("REGISTRY_ONLY"), "{text}");
+        ensure!(text.contains("\"connectTimeout\":\"7s\""), "{text}");
         Ok(())
     })
     .await?;
