@@ -1,6 +1,7 @@
 //! The authority of the mesh, kept in a Secret of the control plane's namespace.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     time::{Duration, SystemTime},
 };
@@ -160,7 +161,7 @@ pub fn parts(secret: Secret) -> Option<AuthorityParts> {
 }
 
 fn clear(secret: Secret) {
-    for mut bytes in secret.data.into_iter().flat_map(|data| data.into_values()) {
+    for mut bytes in secret.data.into_iter().flat_map(BTreeMap::into_values) {
         bytes.0.zeroize();
     }
 }

@@ -172,12 +172,11 @@ impl Term {
                     }
                     true
                 }
-                seen = maps.recv(), if following => match seen {
-                    Some(seen) => self.note(seen, inputs).await,
-                    None => {
-                        following = false;
-                        true
-                    }
+                seen = maps.recv(), if following => if let Some(seen) = seen {
+                    self.note(seen, inputs).await
+                } else {
+                    following = false;
+                    true
                 },
                 Ok(()) = inputs.views.changed() => {
                     let view = inputs.views.borrow_and_update().clone();

@@ -65,18 +65,19 @@ impl Target {
             plural,
             ..
         } = self.resource;
-        let mut path = match group {
+        let root = match group {
             "" => format!("/api/{version}"),
             _ => format!("/apis/{group}/{version}"),
         };
-        if !self.namespace.is_empty() {
-            path += &format!("/namespaces/{}", self.namespace);
-        }
-        path += &format!("/{plural}/{}", self.name);
-        match self.part {
-            Part::Whole => path,
-            Part::Status => path + "/status",
-        }
+        let scope = match self.namespace.as_str() {
+            "" => String::new(),
+            namespace => format!("/namespaces/{namespace}"),
+        };
+        let part = match self.part {
+            Part::Whole => "",
+            Part::Status => "/status",
+        };
+        format!("{root}{scope}/{plural}/{}{part}", self.name)
     }
 
     /// The object that is applied: these fields, and what tells which object it is. With a version, only
@@ -316,7 +317,7 @@ impl Written {
 /// not tried again at one moment.
 fn jittered(wait: Duration, target: &Target) -> Duration {
     let share = xxh3_64(target.path().as_bytes()) % 256;
-    wait - wait / 1024 * u32::try_from(share).unwrap_or_default()
+    wait.saturating_sub(wait / 1024 * u32::try_from(share).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -277,7 +277,9 @@ async fn serve(
     let feeding = pipeline.clone();
     let (views, seen) = watch::channel(Some(View::of(&state)));
     if let Some(home) = home {
-        let store = secure.as_ref().and_then(|secure| secure.shared_store());
+        let store = secure
+            .as_ref()
+            .and_then(tls::serve::Listening::shared_store);
         home.write(&settings, seen, store, tls::serve::clock, &mut tasks, &stop);
     }
     let followers = Followers {

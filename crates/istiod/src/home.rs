@@ -125,7 +125,7 @@ impl Home {
                     Ok(true) => tracing::info!("the certificate authority is another one"),
                     Ok(false) => {}
                     Err(error) => {
-                        tracing::error!(%error, "the certificate authority is not taken over")
+                        tracing::error!(%error, "the certificate authority is not taken over");
                     }
                 }
             }

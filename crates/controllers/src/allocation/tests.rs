@@ -57,11 +57,10 @@ impl World {
     /// What is to be written now, one line an entry.
     fn update(&mut self) -> Vec<String> {
         let line = |assignment: Assignment| {
-            let mut line = assignment.entry.name.to_string();
-            for (address, host) in assignment.addresses {
-                line += &format!(" {address}={host}");
-            }
-            line
+            let name = std::iter::once(assignment.entry.name.to_string());
+            let addresses = assignment.addresses.into_iter();
+            let addresses = addresses.map(|(address, host)| format!("{address}={host}"));
+            name.chain(addresses).collect::<Vec<_>>().join(" ")
         };
         self.allocator
             .update(&self.table)
