@@ -31,6 +31,9 @@ pub(crate) use assignment::{AssignmentInputs, Purpose};
 pub(crate) use lb_endpoint::{internal_address, tunnels};
 pub(crate) use plan::EndpointPlanner;
 
+/// How many assignments a thread makes at least.
+const NAMES_OF_THREAD: usize = 64;
+
 /// Generates load assignments.
 #[derive(Debug)]
 pub struct Eds {
@@ -73,7 +76,11 @@ impl Eds {
         };
         names
             .par_iter()
-            .map(|name| self.assignment(&planner, name))
+            .with_min_len(NAMES_OF_THREAD)
+            .map_init(
+                || planner.for_thread(),
+                |planner, name| self.assignment(planner, name),
+            )
             .collect::<Vec<_>>()
             .into_iter()
             .collect()

@@ -108,6 +108,18 @@ impl<T: Hash> Sealed<T> {
     }
 }
 
+impl<T: Clone> Shared<Sealed<T>> {
+    /// Copies the value: threads that each clone a copy of their own do not wait for each other's
+    /// count of references.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Arc::new(Sealed {
+            value: self.0.value.clone(),
+            fingerprint: self.0.fingerprint,
+        }))
+    }
+}
+
 impl<T> Fingerprinted for Sealed<T> {
     fn fingerprint(&self) -> u64 {
         self.fingerprint

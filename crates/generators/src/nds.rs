@@ -134,7 +134,7 @@ impl<'a> Names<'a> {
 
     /// Adds the names of a headless service's pods; returns the addresses of the service itself.
     fn add_pods(&mut self, service: &Service) -> Vec<Arc<str>> {
-        let Some(endpoints) = self.snapshot.endpoints(&service.key()) else {
+        let Some(endpoints) = self.snapshot.endpoints_of(service) else {
             return Vec::new();
         };
         let mut seen = BTreeSet::new();

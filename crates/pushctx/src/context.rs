@@ -1,12 +1,15 @@
 //! The snapshot itself.
 
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     sync::{Arc, OnceLock},
 };
 
+use equivalent::{Comparable, Equivalent};
 use model::{
-    Features, MeshState, PushRequest, ServiceEndpoints, ServiceKey, api, state::MeshIdentity,
+    Features, MeshState, PushRequest, Service, ServiceEndpoints, ServiceKey, api,
+    state::MeshIdentity,
 };
 
 use crate::{
@@ -234,13 +237,18 @@ impl PushContext {
         &self.patch_outcomes
     }
 
-    /// Endpoints of a service; `None` when it has none.
+    /// Endpoints of a service key; `None` when it has none.
     pub fn endpoints(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
         self.state.endpoints.get(key)
     }
 
+    /// Endpoints of a service; `None` when it has none.
+    pub fn endpoints_of(&self, service: &Service) -> Option<&Arc<ServiceEndpoints>> {
+        self.state.endpoints.get(&KeyOf(service))
+    }
+
     /// Tells whether clients of `namespace` may refer to a service.
-    pub fn is_visible(&self, service: &model::Service, namespace: &str) -> bool {
+    pub fn is_visible(&self, service: &Service, namespace: &str) -> bool {
         self.services.is_visible(service, namespace)
     }
 
@@ -260,4 +268,19 @@ fn same_settings(old: &MeshState, new: &MeshState) -> bool {
 
 fn same<T: PartialEq>(old: &Arc<T>, new: &Arc<T>) -> bool {
     Arc::ptr_eq(old, new) || old == new
+}
+/// The key of a service, to look up what is kept by it without making one.
+struct KeyOf<'a>(&'a Service);
+
+impl Equivalent<ServiceKey> for KeyOf<'_> {
+    fn equivalent(&self, key: &ServiceKey) -> bool {
+        self.compare(key).is_eq()
+    }
+}
+
+impl Comparable<ServiceKey> for KeyOf<'_> {
+    fn compare(&self, key: &ServiceKey) -> Ordering {
+        let namespace = self.0.attributes.namespace.cmp(&key.namespace);
+        namespace.then_with(|| self.0.hostname.cmp(&key.hostname))
+    }
 }

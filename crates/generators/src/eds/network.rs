@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The gateways between networks, and the factor that keeps shares of weights whole.
-#[derive(Hash, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Horizon {
     gateways: Arc<NetworkGateways>,
     scale: u32,

@@ -60,6 +60,22 @@ impl<'a> EndpointPlanner<'a> {
         }
     }
 
+    /// Copies the planner for a thread of its own.
+    pub(crate) fn for_thread(&self) -> Self {
+        let policies = self.policies.iter();
+        Self {
+            snapshot: self.snapshot,
+            class: self.class,
+            view: self.view.detached(),
+            place: self.place.detached(),
+            horizon: self.horizon.detached(),
+            policies: policies
+                .map(|(namespace, policies)| (namespace.clone(), policies.detached()))
+                .collect(),
+            no_policies: self.no_policies.detached(),
+        }
+    }
+
     /// Policies of mutual TLS in a service's namespace.
     fn policies(&self, service: &Service) -> &Shared<Sealed<NamespacePolicies>> {
         self.policies
@@ -122,7 +138,7 @@ impl<'a> EndpointPlanner<'a> {
             port,
             subset: subset.to_owned(),
             rule: rule.map(Shared::new),
-            endpoints: self.snapshot.endpoints(&service.key()).map(Shared::new),
+            endpoints: self.snapshot.endpoints_of(service).map(Shared::new),
             horizon: self.horizon.clone(),
             peer_authentications: self.policies(service).clone(),
             cluster_local: self.snapshot.is_cluster_local(&service.hostname),

@@ -10,7 +10,7 @@ use crate::{inputs::ByJson, locality::MeshLocality};
 pub(crate) const NODE_LABEL: &str = "kubernetes.io/hostname";
 
 /// The facts of a class that endpoints are filtered and written by, wherever the proxy is.
-#[derive(Hash, Debug)]
+#[derive(Clone, Hash, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(crate) struct EndpointView {
     /// What kind of proxy it is.
@@ -83,7 +83,7 @@ impl EndpointView {
 
 /// Where a proxy is. Part of the inputs only where locality, labels or the node matter, so that
 /// other assignments are shared by proxies everywhere.
-#[derive(Hash, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Place {
     /// The proxy's locality.
     pub locality: Locality,

@@ -200,7 +200,7 @@ impl Walk<'_> {
         let endpoints: Vec<Arc<Endpoint>> = self
             .ctx
             .snapshot
-            .endpoints(&service.key())
+            .endpoints_of(service)
             .into_iter()
             .flat_map(|endpoints| endpoints.iter())
             .filter(|endpoint| serves(endpoint, port))

@@ -6,8 +6,12 @@
 use envoy_json::encode::canonical_vec;
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
+use prost::{Name as _, encoding};
+
 use crate::convert;
 
+/// `RouteConfiguration.virtual_hosts`.
+const VIRTUAL_HOSTS: u32 = 2;
 /// Size limit of direct responses, in bytes.
 pub(super) const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 
@@ -29,12 +33,14 @@ pub(super) fn head(name: &str) -> Vec<u8> {
     })
 }
 
-/// Encodes virtual hosts.
-pub(super) fn hosts(virtual_hosts: Vec<VirtualHost>) -> Vec<u8> {
-    canonical_vec(&RouteConfiguration {
-        virtual_hosts,
-        ..RouteConfiguration::default()
-    })
+/// Encodes a virtual host, behind what is in `bytes`.
+pub(super) fn host(host: &VirtualHost, bytes: &mut Vec<u8>) {
+    encoding::message::encode(VIRTUAL_HOSTS, host, bytes);
+}
+
+/// Puts encoded virtual hosts into canonical order.
+pub(super) fn canonicalize(bytes: &mut [u8]) {
+    envoy_json::encode::canonicalize(&RouteConfiguration::full_name(), bytes);
 }
 
 /// Encodes what comes behind the virtual hosts.

@@ -1,10 +1,6 @@
 //! Everything that a sidecar's route configuration is built from.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use model::{AddressView, ConfigKey, Kind, Labels, Protocol, Service, api, fingerprint};
 use pushctx::{ConsolidatedRule, EgressListener, ProxyClass, PushContext, ResolvedVirtualService};
@@ -235,17 +231,8 @@ impl RouteInputs {
 
     /// The ids of the objects that the configuration is built from.
     pub(super) fn sources(&self) -> Vec<Source> {
-        let keys = self.provenance();
-        keys.iter().map(|key| key.to_string().into()).collect()
-    }
-
-    /// The objects that the configuration is built from.
-    pub(crate) fn provenance(&self) -> BTreeSet<ConfigKey> {
-        let services = self.services.values().map(|s| s.source.clone());
-        let virtual_services = self
-            .virtual_services
-            .iter()
-            .flat_map(|vs| vs.sources.clone());
+        let services = self.services.values().map(|service| &service.source);
+        let virtual_services = self.virtual_services.iter().flat_map(|vs| &vs.sources);
         let rules = self.rules.values().flat_map(|r| &r.sources).map(|name| {
             ConfigKey::new(
                 Kind::DestinationRule,
@@ -253,7 +240,12 @@ impl RouteInputs {
                 name.name.clone(),
             )
         });
-        services.chain(virtual_services).chain(rules).collect()
+        let keys = services.chain(virtual_services).map(ToString::to_string);
+        let keys = keys.chain(rules.map(|rule| rule.to_string()));
+        let mut sources: Vec<Source> = keys.map(Source::from).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
     }
 }
 

@@ -9,20 +9,16 @@
 //! compete for a name or a domain, none of this applies: who came first counts then, and the whole is
 //! built at once.
 
-use std::{
-    collections::BTreeMap,
-    hash::{Hash, Hasher},
-    ops::Range,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::route::v3::VirtualHost;
 use model::{Labels, Protocol, Service, fingerprint, host};
 use pushctx::{ConsolidatedRule, EgressListener, ProxyClass, PushContext, ServicePiece};
 use rayon::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use rustc_hash::FxHashMap;
 use xds::{Body, Source};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     catch_all, domains, frame,
@@ -36,6 +32,12 @@ use crate::cache::Cache;
 pub(super) const LARGE: usize = 512;
 /// Parts that are kept, each of up to some hundred services.
 const CACHED_PARTS: usize = 8_000;
+/// What a virtual host is encoded to, in bytes, roughly.
+const ABOUT_HOST: usize = 480;
+/// The bits of a hash that choose its slot.
+const SLOT_BITS: u64 = 0xffff_ffff;
+/// Slots for each virtual host in the search for equal domains: 16 to 32 for each domain, mostly.
+const SLOTS_OF_DOMAIN: usize = 32;
 /// Stands for the namespace of a proxy that has none of a part's services in its own.
 const ELSEWHERE: &str = "-";
 
@@ -164,15 +166,19 @@ impl<'a> LargeInputs<'a> {
             || virtual_hosts::unsettled(&self.routed),
         );
         let taken = &self.routed.services;
-        let plain = parts.iter().flat_map(|part| {
+        let count = parts.iter().map(|part| part.hosts.len()).sum::<usize>() + routed.len();
+        let mut hosts = Vec::with_capacity(count);
+        hosts.extend(routed.iter().map(Host::Routed));
+        for part in &parts {
             let kept = part
                 .hosts
                 .iter()
                 .filter(|h| !taken.contains_key(&h.service));
-            kept.map(move |host| Host::Plain(part, host))
-        });
-        let mut hosts: Vec<Host<'_>> = routed.iter().map(Host::Routed).chain(plain).collect();
-        hosts.par_sort_by(|a, b| a.name().cmp(b.name()));
+            hosts.extend(kept.map(|host| Host::Plain(part, host)));
+        }
+        if !hosts.is_sorted_by(|a, b| a.name() <= b.name()) {
+            hosts.par_sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        }
         if compete(&hosts) {
             return None;
         }
@@ -181,15 +187,16 @@ impl<'a> LargeInputs<'a> {
         for host in hosts {
             match host {
                 Host::Plain(part, host) => joined.extend(part, &host.place),
-                Host::Routed(host) => joined.push(frame::hosts(vec![host.clone()])),
+                Host::Routed(host) => joined.push(encoded(host)),
             }
         }
-        joined.push(frame::hosts(vec![catch_all::virtual_host(
-            &self.routed.client,
-        )]));
+        joined.push(encoded(&catch_all::virtual_host(&self.routed.client)));
         joined.push(frame::tail());
         let mut sources: Vec<Source> = self.routed.sources();
-        sources.extend(parts.iter().flat_map(|part| part.sources.iter().cloned()));
+        sources.reserve_exact(parts.iter().map(|part| part.sources.len()).sum());
+        for part in &parts {
+            sources.extend_from_slice(&part.sources);
+        }
         Some((joined.finish(), sources))
     }
 }
@@ -320,13 +327,13 @@ impl PieceInputs<'_> {
             rules: self.rules.clone(),
             client: self.client.clone(),
         };
-        let mut bytes = Vec::new();
         let mut hosts = Vec::with_capacity(inputs.services.len());
+        let mut bytes = Vec::with_capacity(ABOUT_HOST * inputs.services.len());
         for service in inputs.services.values() {
             for host in virtual_hosts::of_plain(service, &inputs) {
                 let (name, domains) = (host.name.clone(), hashes(&host).collect());
                 let start = bytes.len();
-                bytes.extend_from_slice(&frame::hosts(vec![host]));
+                frame::host(&host, &mut bytes);
                 hosts.push(HostOfPart {
                     service: service.hostname.clone(),
                     name,
@@ -335,6 +342,7 @@ impl PieceInputs<'_> {
                 });
             }
         }
+        frame::canonicalize(&mut bytes);
         bytes.shrink_to_fit();
         Part {
             hosts,
@@ -342,6 +350,14 @@ impl PieceInputs<'_> {
             sources: inputs.sources(),
         }
     }
+}
+
+/// Encodes one virtual host canonically.
+fn encoded(host: &VirtualHost) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::host(host, &mut bytes);
+    frame::canonicalize(&mut bytes);
+    bytes
 }
 
 /// A virtual host of a configuration, with all the domains that it would like to have.
@@ -362,26 +378,78 @@ impl Host<'_> {
 
 /// Hashes of the domains of a virtual host.
 fn hashes(host: &VirtualHost) -> impl Iterator<Item = u64> + '_ {
-    host.domains.iter().map(|domain| {
-        let mut hasher = FxHasher::default();
-        domains::lowercase(domain).hash(&mut hasher);
-        hasher.finish()
-    })
+    host.domains
+        .iter()
+        .map(|domain| xxh3_64(domains::lowercase(domain).as_bytes()))
 }
 
 /// Tells whether two virtual hosts, sorted by name, want the same name or domain. That two different
 /// domains have one hash is as good a reason to look closer.
 fn compete(hosts: &[Host<'_>]) -> bool {
-    let mut taken = FxHashSet::default();
-    taken.reserve(2 * hosts.len());
-    let mut domains = hosts.iter().map(|host| match host {
-        Host::Plain(_, host) => host.domains.iter().all(|domain| taken.insert(*domain)),
-        Host::Routed(host) => hashes(host).all(|domain| taken.insert(domain)),
-    });
-    let distinct = hosts
+    if hosts
         .windows(2)
-        .all(|pair| pair[0].name() != pair[1].name());
-    !distinct || !domains.all(|free| free)
+        .any(|pair| pair[0].name() == pair[1].name())
+    {
+        return true;
+    }
+    // Nearly all have a slot to themselves; only those that share one are compared.
+    let slots = SLOTS_OF_DOMAIN * hosts.len().next_power_of_two();
+    let [mut taken, mut shared] = [Bits::new(slots), Bits::new(slots)];
+    for_domains(hosts, |domain| {
+        if taken.set(domain) {
+            shared.set(domain);
+        }
+    });
+    let mut compared = Vec::new();
+    for_domains(hosts, |domain| {
+        if shared.has(domain) {
+            compared.push(domain);
+        }
+    });
+    compared.sort_unstable();
+    compared.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Visits the hashes of all domains of virtual hosts.
+fn for_domains(hosts: &[Host<'_>], mut visit: impl FnMut(u64)) {
+    for host in hosts {
+        match host {
+            Host::Plain(_, host) => host.domains.iter().copied().for_each(&mut visit),
+            Host::Routed(host) => hashes(host).for_each(&mut visit),
+        }
+    }
+}
+
+/// A set of slots, which hashes choose.
+struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    /// `slots` is a power of two.
+    fn new(slots: usize) -> Self {
+        Self {
+            words: vec![0; slots.div_ceil(64)],
+        }
+    }
+
+    fn place(&self, hash: u64) -> (usize, u64) {
+        let slot = usize::try_from(hash & SLOT_BITS).unwrap_or_default();
+        (slot / 64 % self.words.len(), 1 << (slot % 64))
+    }
+
+    /// Takes a slot; returns whether it was taken.
+    fn set(&mut self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        let taken = self.words[word] & bit != 0;
+        self.words[word] |= bit;
+        taken
+    }
+
+    fn has(&self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        self.words[word] & bit != 0
+    }
 }
 
 /// Bytes that are being joined. Neighbours in a part stay together.
