@@ -97,8 +97,9 @@ impl<V: Clone> Cache<V> {
     }
 
     fn shard(&self, key: u64) -> &Mutex<Generations<V>> {
-        // The low bits choose buckets within a shard's map.
-        let at = usize::try_from(key >> 58).unwrap_or_default() % SHARDS;
+        // Keys need not be well mixed, such as addresses. The low bits choose buckets within a map.
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = usize::try_from(mixed >> 58).unwrap_or_default() % SHARDS;
         &self.shards[at]
     }
 
@@ -134,7 +135,7 @@ mod tests {
 
     /// Keys of one shard, so that its limits show.
     fn get(cache: &Cache<u64>, key: u64) -> u64 {
-        cache.get_or_build(key, || key * 10)
+        cache.get_or_build(key, || key.wrapping_mul(10))
     }
 
     #[test]
@@ -166,6 +167,19 @@ mod tests {
         assert!(cache.stats().entries <= 4);
         get(&cache, 1);
         assert_eq!(cache.stats().misses, misses + 1);
+    }
+
+    #[test]
+    fn addresses_are_spread_over_all_shards() {
+        let cache = Cache::new(8 * SHARDS);
+        for turn in 0..3 {
+            for at in 0..2 * SHARDS as u64 {
+                get(&cache, 0x7f12_3456_0000 + 64 * at);
+            }
+            assert!(turn == 0 || cache.stats().hits > 0);
+        }
+        let stats = cache.stats();
+        assert!(stats.hits > stats.misses, "{stats:?}");
     }
 
     #[test]

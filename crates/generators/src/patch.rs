@@ -25,7 +25,7 @@ use model::{
     fingerprint,
 };
 use prost::{Message, Name};
-use pushctx::{PatchOutcomes, ProxyClass, PushContext};
+use pushctx::{PatchOutcomes, PolicyIndex, ProxyClass, PushContext};
 use xds::{Resource, Source};
 
 pub(crate) use cluster::ClusterPatches;
@@ -89,6 +89,18 @@ pub(crate) struct Patches<I> {
     /// By the address of the object, which the entry keeps alive.
     prepared: Cache<(Arc<Config<EnvoyFilter>>, Arc<PreparedFilter>)>,
     sets: Cache<Arc<PatchSet<I>>>,
+    /// By the address of the policies, which the entry keeps alive, and the class.
+    resolved: Cache<Arc<Resolved<I>>>,
+}
+
+/// What a class gets of all policies of some snapshots.
+#[derive(Debug)]
+struct Resolved<I> {
+    _policies: Arc<PolicyIndex>,
+    /// `None` when no filter attaches to the class.
+    set: Option<Arc<PatchSet<I>>>,
+    /// Filters with patches that cannot be used.
+    failing: Vec<Arc<PreparedFilter>>,
 }
 
 impl<I> Default for Patches<I> {
@@ -96,6 +108,7 @@ impl<I> Default for Patches<I> {
         Self {
             prepared: Cache::new(PREPARED),
             sets: Cache::new(SETS),
+            resolved: Cache::new(SETS),
         }
     }
 }
@@ -136,37 +149,52 @@ impl<I: PatchIndex> Patches<I> {
     /// Finds the patches of a class; `None` when no filter attaches to it. There may be none of these
     /// kinds nevertheless.
     fn resolve(&self, context: &PushContext, class: &ProxyClass) -> Option<ClassPatches<I>> {
-        let attached = context.envoy_filters(&class.workload());
-        if attached.is_empty() {
-            return None;
-        }
-        let filters: Vec<Arc<PreparedFilter>> = attached
-            .into_iter()
-            .map(|filter| self.prepare(&filter))
-            .collect();
+        let policies = context.policies();
+        let address = Arc::as_ptr(policies).addr();
+        let key = fingerprint::of(&(address, context.root_namespace(), class.key.fingerprint));
+        let resolved = self
+            .resolved
+            .get_or_build(key, || Arc::new(self.attach(context, class)));
         let outcomes = context.patch_outcomes();
-        for (patch, reason) in filters.iter().flat_map(|filter| &filter.failures) {
+        for (patch, reason) in resolved.failing.iter().flat_map(|filter| &filter.failures) {
             run::report_failure(patch, reason, outcomes);
         }
-        let key = set_key(&filters, &class.proxy);
-        let set = self.sets.get_or_build(key, || {
+        Some(ClassPatches {
+            set: resolved.set.clone()?,
+            class: class.key.fingerprint,
+            outcomes: outcomes.clone(),
+        })
+    }
+
+    /// Collects and indexes the patches of a class.
+    fn attach(&self, context: &PushContext, class: &ProxyClass) -> Resolved<I> {
+        let filters: Vec<Arc<PreparedFilter>> = context
+            .envoy_filters(&class.workload())
+            .iter()
+            .map(|filter| self.prepare(filter))
+            .collect();
+        let failing = filters.iter().filter(|filter| !filter.failures.is_empty());
+        Resolved {
+            _policies: context.policies().clone(),
+            failing: failing.cloned().collect(),
+            set: (!filters.is_empty()).then(|| self.set(filters, &class.proxy)),
+        }
+    }
+
+    fn set(&self, filters: Vec<Arc<PreparedFilter>>, proxy: &Proxy) -> Arc<PatchSet<I>> {
+        self.sets.get_or_build(set_key(&filters, proxy), || {
             let patches: Vec<Arc<Patch>> = filters
                 .iter()
                 .flat_map(|filter| &filter.patches)
-                .filter(|patch| patch.suits(&class.proxy))
+                .filter(|patch| patch.suits(proxy))
                 .cloned()
                 .collect();
             let ids: Vec<u64> = patches.iter().map(|patch| patch.fingerprint).collect();
             Arc::new(PatchSet {
                 index: I::build(patches),
                 fingerprint: fingerprint::of(&ids),
-                _filters: filters.clone(),
+                _filters: filters,
             })
-        });
-        Some(ClassPatches {
-            set,
-            class: class.key.fingerprint,
-            outcomes: outcomes.clone(),
         })
     }
 
@@ -240,7 +268,7 @@ impl Reach {
 /// as it was built and the patches that may touch it.
 #[derive(Debug)]
 pub(crate) struct Patcher<I> {
-    patches: Patches<I>,
+    patches: Arc<Patches<I>>,
     cache: Cache<Patched>,
 }
 
@@ -266,7 +294,15 @@ impl<I> Patcher<I> {
     /// Makes a patcher that keeps about `capacity` patched resources.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            patches: Patches::default(),
+            patches: Arc::default(),
+            cache: Cache::new(capacity),
+        }
+    }
+
+    /// Makes a patcher that remembers no resource, but shares the prepared filters.
+    pub(crate) fn emptied(&self, capacity: usize) -> Self {
+        Self {
+            patches: Arc::clone(&self.patches),
             cache: Cache::new(capacity),
         }
     }

@@ -231,6 +231,11 @@ impl PushContext {
         &self.destination_rules
     }
 
+    /// All policies; snapshots between which none changed share them.
+    pub fn policies(&self) -> &Arc<PolicyIndex> {
+        &self.policies
+    }
+
     /// What became of the patches of EnvoyFilters: here and in all snapshots that this one follows
     /// or that follow it.
     pub fn patch_outcomes(&self) -> &Arc<PatchOutcomes> {

@@ -44,7 +44,9 @@ pub use context::PushContext;
 pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};
 pub use gateway::{CredentialReference, GatewayServer, MergedGateway, MergedServers, ServerPort};
 pub use patch_outcomes::{PatchId, PatchOutcome, PatchOutcomes};
-pub use policy::{AuthorizationPolicies, ExtensionQuery, FilterChainKind, TrafficSide};
+pub use policy::{
+    AuthorizationPolicies, ExtensionQuery, FilterChainKind, PolicyIndex, TrafficSide,
+};
 pub use publish::{Publisher, Reader};
 pub use scope::{
     EgressListener, ScopeOrigin, ServiceIter, ServiceList, ServicePiece, SidecarScope,

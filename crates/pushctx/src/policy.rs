@@ -22,7 +22,7 @@ pub use extension::{ExtensionQuery, FilterChainKind, TrafficSide};
 
 /// Policies by namespace.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct PolicyIndex {
+pub struct PolicyIndex {
     authorization: ByNamespace<AuthorizationPolicy>,
     telemetry: ByNamespace<Telemetry>,
     envoy_filter: ByNamespace<EnvoyFilter>,
