@@ -1,4 +1,4 @@
-//! The ledger of running control planes, over HTTP: what is served is what the OpenAPI file says, and
+//! The ledger of running control planes, over HTTP: what is served is what the `OpenAPI` file says, and
 //! any replica answers for all. Needs no Envoy.
 
 use std::{fs, path::Path, time::Duration};

@@ -177,24 +177,24 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[track_caller]
-    fn check(flags: &[&str], expected: Option<Access>) {
+    fn check(flags: &[&str], expected: Option<&Access>) {
         let cli = Cli::try_parse_from(["istiod", "discovery"].iter().chain(flags)).unwrap();
         let Command::Discovery(args) = cli.command else {
             panic!("not discovery");
         };
-        assert_eq!(access(&args.source), expected);
+        assert_eq!(access(&args.source).as_ref(), expected);
     }
 
     #[test]
     fn files_replace_the_cluster_unless_it_is_asked_for() {
-        let file = || Some(Access::File(PathBuf::from("k")));
-        check(&[], Some(Access::InCluster));
+        let file = Access::File(PathBuf::from("k"));
+        check(&[], Some(&Access::InCluster));
         check(&["--config", "mesh"], None);
-        check(&["--kubeconfig", "k"], file());
-        check(&["--kubeconfig", "k", "--config", "mesh"], file());
+        check(&["--kubeconfig", "k"], Some(&file));
+        check(&["--kubeconfig", "k", "--config", "mesh"], Some(&file));
         check(
             &["--config", "mesh", "--registries", "Kubernetes"],
-            Some(Access::InCluster),
+            Some(&Access::InCluster),
         );
     }
 }

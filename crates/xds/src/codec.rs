@@ -400,7 +400,7 @@ mod tests {
             Resource::new("large", vec![9; 3 * CHUNK]),
             Resource::new("a", vec![7; 300]).with_aliases(vec!["x".into(), "".into()]),
             Resource::new("b", Vec::new()),
-            Resource::new("parts", Body::from_iter(parts)),
+            Resource::new("parts", parts.collect::<Body>()),
             Resource::new("", vec![1]),
         ];
         many.chain(few).collect()

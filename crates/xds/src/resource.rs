@@ -269,7 +269,7 @@ mod tests {
     fn parts_have_the_version_of_the_whole() {
         let parts: Vec<Bytes> = (0..=255).map(|n| Bytes::from(vec![n; n.into()])).collect();
         let whole = Resource::new("a", parts.concat());
-        let joined = Resource::new("a", Body::from_iter(parts));
+        let joined = Resource::new("a", parts.into_iter().collect::<Body>());
         assert_eq!(joined, whole);
         assert_eq!(joined.body().len(), whole.body().len());
         assert_eq!(joined.body().to_bytes(), whole.body().to_bytes());

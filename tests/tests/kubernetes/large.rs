@@ -1,11 +1,11 @@
 //! A start on a large cluster.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tests::kubernetes::Cluster;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     istiod,

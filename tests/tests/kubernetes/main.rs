@@ -4,11 +4,6 @@
 //! leaves them out, `cargo xtask test` runs them; alone they run by
 //! `cargo test --test kubernetes -- --ignored`.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "measurements, for those who ask to see them"
-)]
-
 mod faults;
 mod large;
 mod objects;

@@ -151,7 +151,7 @@ mod tests {
                 match_subject_alt_names: names.iter().map(exact).collect(),
                 ..CertificateValidationContext::default()
             }),
-            validation_context_sds_secret_config: Some(roots.clone()),
+            validation_context_sds_secret_config: Some(roots),
             ..CombinedCertificateValidationContext::default()
         };
         let whole = UpstreamTlsContext {

@@ -201,13 +201,16 @@ impl<'a> LargeInputs<'a> {
     }
 }
 
+/// Finds the rule of a host, where it hashes requests.
+type RuleOf<'a> = dyn Fn(&str) -> Option<Arc<ConsolidatedRule>> + 'a;
+
 /// The VirtualServices that take part in a port's configuration, with all that they depend on.
 fn routed(
     listener: &EgressListener,
     name: &str,
     port: u16,
     mut client: ClientView,
-    rule: Option<&dyn Fn(&str) -> Option<Arc<ConsolidatedRule>>>,
+    rule: Option<&RuleOf<'_>>,
 ) -> RouteInputs {
     let mut matched: Vec<Arc<Service>> = Vec::new();
     let mut virtual_services = Vec::new();

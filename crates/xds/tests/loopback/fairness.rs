@@ -1,5 +1,6 @@
 //! A connection that always has something to be told delays nobody else.
 
+use tokio::task::JoinSet;
 use xds::{Settings, Transport};
 
 use crate::fake::Shop;
@@ -23,7 +24,8 @@ async fn a_busy_connection_does_not_starve_a_quiet_one() {
     let nonce = quiet.expect(EDS, (&[("quiet", "q0")], &[])).await;
     quiet.ack(EDS, &nonce).await;
 
-    let acknowledging = tokio::spawn(async move {
+    let mut acknowledging = JoinSet::new();
+    acknowledging.spawn(async move {
         loop {
             let nonce = busy.receive().await.nonce;
             busy.ack(EDS, &nonce).await;
@@ -50,5 +52,5 @@ async fn a_busy_connection_does_not_starve_a_quiet_one() {
             .count();
         assert!(ahead <= BETWEEN, "{ahead} pushes before its own");
     }
-    acknowledging.abort();
+    acknowledging.abort_all();
 }
