@@ -210,10 +210,12 @@ async fn serve(
         metrics: metrics.clone(),
     });
     tasks.spawn({
-        let track = distribution.clone().track();
+        let (track, stop) = (distribution.clone().track(), stop.clone());
         async move {
-            track.await;
-            Ok(())
+            tokio::select! {
+                () = track => anyhow::bail!("nobody follows the distribution any more"),
+                () = stop.cancelled() => Ok(()),
+            }
         }
     });
     let shown = Shown {
