@@ -7,7 +7,7 @@ use std::{
 
 /// The first wait, and the longest one.
 const FIRST: Duration = Duration::from_millis(400);
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Waits that double with each failure. Between half a wait and a whole one is waited, at random:
 /// what failed together shall not come back together.

@@ -113,6 +113,9 @@ impl Lost {
     }
 }
 
+/// From how many failures in a row on a kind was not just unlucky.
+const OUTAGE: u32 = 3;
+
 /// What all tables of a cluster share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
@@ -122,6 +125,8 @@ pub(super) struct Shared {
     pub(super) streams: Arc<AtomicBool>,
     /// Changes whenever kinds come or go.
     pub(super) kinds: watch::Receiver<u64>,
+    /// Changes whenever a kind can be read again after an outage: the others need not wait longer.
+    pub(super) revived: Arc<watch::Sender<u64>>,
 }
 
 /// The task of one kind.
@@ -217,8 +222,16 @@ impl Reflector {
     }
 
     async fn pause(&mut self) {
+        let mut revived = self.shared.revived.subscribe();
         let wait = self.backoff.next();
-        time::sleep(wait).await;
+        tokio::select! {
+            () = time::sleep(wait) => {}
+            Ok(()) = revived.changed() => {
+                self.backoff.reset();
+                let wait = self.backoff.next();
+                time::sleep(wait).await;
+            }
+        }
     }
 
     /// Waits until the kind may have come. `looks` is how often it is worth to look soon: what is told of
@@ -461,6 +474,9 @@ impl Reflector {
     async fn replace(&mut self, listing: Listing) -> Result<(), Lost> {
         let outcome = self.table.replace(listing);
         self.deliver(outcome).await?;
+        if self.backoff.failures() >= OUTAGE {
+            self.shared.revived.send_modify(|count| *count += 1);
+        }
         self.backoff.reset();
         // Only now: what the table holds has been sent.
         self.update(|entry| {

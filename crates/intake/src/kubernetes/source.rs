@@ -126,6 +126,7 @@ impl ClusterSource {
             tables: self.tables.clone(),
             streams: Arc::new(AtomicBool::new(true)),
             kinds,
+            revived: Arc::default(),
         };
         let mut tasks = JoinSet::new();
         for kind in &self.options.kinds {
