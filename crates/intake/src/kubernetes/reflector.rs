@@ -139,6 +139,8 @@ pub(super) struct Reflector {
     /// Which of the resource's versions is served, as far as is known.
     served: usize,
     backoff: Backoff,
+    /// Another kind cut the last wait short.
+    woken: bool,
 }
 
 impl Reflector {
@@ -151,6 +153,7 @@ impl Reflector {
             table: Table::new(kind),
             served: 0,
             backoff: Backoff::default(),
+            woken: false,
         }
     }
 
@@ -225,12 +228,21 @@ impl Reflector {
         let mut revived = self.shared.revived.subscribe();
         let wait = self.backoff.next();
         tokio::select! {
-            () = time::sleep(wait) => {}
+            () = time::sleep(wait) => self.woken = false,
             Ok(()) = revived.changed() => {
+                self.woken = true;
                 self.backoff.reset();
                 let wait = self.backoff.next();
                 time::sleep(wait).await;
             }
+        }
+    }
+
+    /// Wakes the kinds that still wait, when this one can be read again after an outage. Who was
+    /// woken wakes nobody, or kinds that fail again and again would keep each other awake.
+    fn wake_others(&self) {
+        if self.backoff.failures() >= OUTAGE && !self.woken {
+            self.shared.revived.send_modify(|count| *count += 1);
         }
     }
 
@@ -386,6 +398,7 @@ impl Reflector {
         *resume = Some(version.clone());
         match self.open(&query).await {
             Ok(events) => {
+                self.wake_others();
                 let reader = self.reader();
                 self.update(|entry| {
                     entry.phase = Phase::Synced;
@@ -474,9 +487,7 @@ impl Reflector {
     async fn replace(&mut self, listing: Listing) -> Result<(), Lost> {
         let outcome = self.table.replace(listing);
         self.deliver(outcome).await?;
-        if self.backoff.failures() >= OUTAGE {
-            self.shared.revived.send_modify(|count| *count += 1);
-        }
+        self.wake_others();
         self.backoff.reset();
         // Only now: what the table holds has been sent.
         self.update(|entry| {

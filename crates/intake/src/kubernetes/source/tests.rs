@@ -218,6 +218,39 @@ async fn a_kind_that_is_not_there_is_looked_for_rarely() {
     bench.check(Kind::WasmPlugin, Phase::Absent);
 }
 
+/// After an outage kinds wait up to half a minute; the first that can be read again wakes all others.
+#[tokio::test(start_paused = true)]
+async fn kinds_come_back_together() {
+    let api = FakeApi::default();
+    let kinds = [
+        Kind::Service,
+        Kind::Pod,
+        Kind::Node,
+        Kind::Namespace,
+        Kind::DestinationRule,
+        Kind::VirtualService,
+        Kind::ServiceEntry,
+        Kind::WasmPlugin,
+    ];
+    let mut bench = Bench::start(&api, &kinds);
+    bench.settle().await;
+    api.set_down(true);
+    bench.take(Duration::from_hours(1)).await;
+    let stale = |bench: &Bench| {
+        let stale = kinds
+            .iter()
+            .filter(|kind| bench.phase(**kind) != Phase::Synced);
+        stale.count()
+    };
+    assert_eq!(stale(&bench), kinds.len());
+    api.set_down(false);
+    while stale(&bench) == kinds.len() {
+        bench.take(Duration::from_millis(10)).await;
+    }
+    bench.take(Duration::from_secs(1)).await;
+    assert_eq!(stale(&bench), 0);
+}
+
 /// Tries grow rarer, so that a server that is down is not asked more the longer it is.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_is_asked_rarely() {
