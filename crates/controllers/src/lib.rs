@@ -15,6 +15,7 @@ pub mod leader;
 pub mod lease;
 pub mod roots;
 pub mod tokens;
+pub mod wishes;
 pub mod writer;
 
 pub use follow::{Seen, follow};

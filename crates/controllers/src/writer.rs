@@ -20,6 +20,13 @@ use xxhash_rust::xxh3::xxh3_64;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// The longest wait after a failure.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// The first rest of a status after a write. Each is three times the one before while there is something
+/// to be written at its end: whatever changes for `t` seconds is written about log₃ `t` times.
+const FIRST_REST: Duration = Duration::from_secs(1);
+/// So many forgotten targets are looked through for those whose rest is over.
+const FORGOTTEN: usize = 1024;
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// A kind of object, as paths of the API name it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -158,6 +165,26 @@ struct Slot {
     written: Option<Written>,
     /// When it may be tried again, after so many failures.
     hold: Option<(Instant, u32)>,
+    /// Of statuses: until when they are left alone after a write, and for how long in all.
+    rest: Option<(Instant, Duration)>,
+}
+
+impl Slot {
+    /// When a write may begin; any time if there is no such moment.
+    fn due(&self) -> Option<Instant> {
+        let hold = self.hold.map(|(until, _)| until);
+        hold.max(self.rest.map(|(until, _)| until))
+    }
+
+    /// Whether there is nothing left to be known of it.
+    fn is_done(&self, now: Instant) -> bool {
+        self.next.is_none()
+            && self.flying.is_none()
+            && self.written.is_none()
+            && self
+                .rest
+                .is_none_or(|(until, length)| until + length <= now)
+    }
 }
 
 /// The writes of one leader. Without I/O.
@@ -170,6 +197,8 @@ pub struct Writes {
     last: Option<Target>,
     flying: usize,
     limit: usize,
+    /// Targets forgotten of which something may still be known.
+    forgotten: usize,
 }
 
 impl Writes {
@@ -181,6 +210,7 @@ impl Writes {
             last: None,
             flying: 0,
             limit,
+            forgotten: 0,
         }
     }
 
@@ -204,13 +234,16 @@ impl Writes {
         true
     }
 
-    /// Forgets an object: what waits for it is not written.
+    /// Forgets what an object should be: what waits for it is not written.
     pub fn forget(&mut self, target: &Target) {
         self.waiting.remove(target);
         match self.slots.get_mut(target) {
-            Some(slot) if slot.flying.is_some() => {
+            // It rests after its last write all the same: what is wanted may change to and fro.
+            Some(slot) if slot.flying.is_some() || slot.rest.is_some() => {
+                self.forgotten += 1;
                 *slot = Slot {
                     flying: slot.flying.take(),
+                    rest: slot.rest,
                     ..Slot::default()
                 }
             }
@@ -233,8 +266,8 @@ impl Writes {
             return None;
         }
         let due = |target: &&Target| {
-            let hold = self.slots.get(*target).and_then(|slot| slot.hold);
-            hold.is_none_or(|(until, _)| until <= now)
+            let due = self.slots.get(*target).and_then(Slot::due);
+            due.is_none_or(|due| due <= now)
         };
         // In turn, so that objects that change all the time do not keep others from being written.
         let last = self.last.take();
@@ -261,6 +294,10 @@ impl Writes {
     /// Takes in how a write ended that [`Writes::begin`] returned.
     pub fn end(&mut self, now: Instant, target: &Target, outcome: &Outcome) {
         self.flying = self.flying.saturating_sub(1);
+        if self.forgotten > FORGOTTEN {
+            self.forgotten = 0;
+            self.slots.retain(|_, slot| !slot.is_done(now));
+        }
         let Some(slot) = self.slots.get_mut(target) else {
             return;
         };
@@ -269,6 +306,9 @@ impl Writes {
         match outcome {
             Outcome::Done | Outcome::Overtaken => {
                 slot.hold = None;
+                if *outcome == Outcome::Done && target.part == Part::Status {
+                    slot.rest = Some(rest(slot.rest, now));
+                }
                 slot.written = ended.filter(|_| *outcome == Outcome::Done);
                 if same {
                     slot.next = None;
@@ -284,18 +324,21 @@ impl Writes {
         }
         if slot.next.is_some() {
             self.waiting.insert(target.clone());
-        } else if slot.written.is_none() {
+        } else if slot.written.is_none() && slot.rest.is_none() {
             self.slots.remove(target);
         }
     }
 
     /// When [`Writes::begin`] has something again, if nothing else happens.
     pub fn wake(&self) -> Option<Instant> {
+        if self.flying >= self.limit {
+            return None;
+        }
         let holds = self
             .waiting
             .iter()
-            .filter_map(|target| self.slots.get(target)?.hold);
-        holds.map(|(until, _)| until).min()
+            .filter_map(|target| self.slots.get(target)?.due());
+        holds.min()
     }
 
     /// How many writes wait.
@@ -311,6 +354,15 @@ impl Written {
             seen: wanted.seen.clone(),
         }
     }
+}
+
+/// How long a status is left alone after a write `now`: longer, unless it was quiet since the last rest.
+fn rest(last: Option<(Instant, Duration)>, now: Instant) -> (Instant, Duration) {
+    let length = match last {
+        Some((until, length)) if now < until + length => length.saturating_mul(3).min(LONGEST_REST),
+        _ => FIRST_REST,
+    };
+    (now + length, length)
 }
 
 /// Between three quarters of a time and all of it, always the same for one object: what fails together is

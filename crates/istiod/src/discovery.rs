@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io::IsTerminal as _, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use controllers::leader::View;
+use controllers::{leader::View, wishes::Wishes};
 use debounce::{Batch, Lane};
 use generators::{Mesh, Update};
 use intake::{Change, Intake, Severity, keys::KeySources};
@@ -282,7 +282,17 @@ async fn serve(
         let store = secure
             .as_ref()
             .and_then(tls::serve::Listening::shared_store);
-        home.write(&settings, seen, store, tls::serve::clock, &mut tasks, &stop);
+        // Whoever decides a status beside what the leader does itself has a clone of the first.
+        let (_wishes, wanted) = Wishes::new();
+        home.write(
+            &settings,
+            seen,
+            wanted,
+            store,
+            tls::serve::clock,
+            &mut tasks,
+            &stop,
+        );
     }
     let followers = Followers {
         names,

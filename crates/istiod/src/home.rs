@@ -14,6 +14,7 @@ use controllers::{
     leader::{self, Duties, Inputs, View},
     lease::{self, Election, Timing},
     tokens::ClusterTokens,
+    writer::Wanted,
 };
 use kube::Client;
 use security::{AuthorityStore, TokenReview};
@@ -133,11 +134,13 @@ impl Home {
         tokio::join!(following, taking);
     }
 
-    /// Starts to write, whenever this replica is the one that does.
+    /// Starts to write, whenever this replica is the one that does. What is `wanted` beside the duties of
+    /// the leader is written too.
     pub(crate) fn write(
         self,
         settings: &Settings,
         views: watch::Receiver<Option<View>>,
+        wanted: watch::Receiver<Vec<Wanted>>,
         store: Option<Arc<AuthorityStore>>,
         clock: fn() -> SystemTime,
         tasks: &mut JoinSet<anyhow::Result<()>>,
@@ -176,8 +179,7 @@ impl Home {
             views,
             roots: root,
             leads: led,
-            // Nobody decides statuses of gateways and routes yet.
-            wanted: watch::channel(Vec::new()).1,
+            wanted,
         };
         let stop = stop.clone();
         tasks.spawn(async move {

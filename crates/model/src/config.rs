@@ -125,6 +125,9 @@ pub struct Meta {
     pub controller: Option<Box<Owner>>,
     /// The object has a deletion time: it is on its way out.
     pub deleting: bool,
+    /// The status as it was read, of kinds whose statuses the control plane writes
+    /// ([`Kind::has_written_status`]); nothing that proxies get depends on it.
+    pub status: Option<Arc<serde_json::Value>>,
     /// Where the object was read.
     pub origin: Origin,
 }

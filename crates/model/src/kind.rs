@@ -97,6 +97,11 @@ macro_rules! kinds {
                 let content = if content.is_null() { &empty } else { content };
                 match kind {
                     $(Kind::$variant => {
+                        let mut meta = meta;
+                        if kind.has_written_status() {
+                            let status = object.get("status").filter(|status| !status.is_null());
+                            meta.status = status.cloned().map(Arc::new);
+                        }
                         let decoded = api::decode_at::<$ty>(root, content)?;
                         let typed = Self::$variant(Arc::new(Config { meta, spec: decoded.value }));
                         Ok((typed.with_status(object)?, decoded.unknown))
@@ -238,6 +243,22 @@ impl Kind {
     /// Tells whether objects of this kind carry their content in `spec` alone.
     pub fn is_custom(self) -> bool {
         self.group().ends_with("istio.io") || self.group() == "gateway.networking.k8s.io"
+    }
+
+    /// Tells whether the control plane writes statuses of this kind, and decides them by what is there.
+    pub const fn has_written_status(self) -> bool {
+        matches!(
+            self,
+            Self::Ingress
+                | Self::GatewayClass
+                | Self::KubernetesGateway
+                | Self::ListenerSet
+                | Self::HttpRoute
+                | Self::GrpcRoute
+                | Self::TcpRoute
+                | Self::TlsRoute
+                | Self::BackendTlsPolicy
+        )
     }
 
     /// Tells whether objects of this kind have no namespace.

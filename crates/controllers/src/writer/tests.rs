@@ -159,6 +159,52 @@ fn what_is_forgotten_is_not_written() {
 }
 
 #[test]
+fn a_status_that_changes_all_the_time_is_written_now_and_then_and_the_last_one_always() {
+    let (mut writes, start) = (Writes::new(2), Instant::now());
+    let status = Target {
+        part: Part::Status,
+        ..target("a")
+    };
+    let mut written = Vec::new();
+    // A thousand changes in forty seconds, each of which is taken back at once by who saw it written.
+    for change in 0..=1500 {
+        let now = start + Duration::from_millis(40) * change;
+        let value = change.min(1000);
+        if written
+            .last()
+            .is_some_and(|(_, last)| *last == u64::from(value))
+        {
+            writes.forget(&status);
+        } else {
+            writes.want(Wanted {
+                target: status.clone(),
+                ..wanted("a", value, None)
+            });
+        }
+        for (_, value) in begun(&mut writes, now) {
+            writes.end(now, &status, &Outcome::Done);
+            written.push(((now - start).as_secs(), value));
+        }
+    }
+    let times: Vec<u64> = written.iter().map(|(second, _)| *second).collect();
+    assert_eq!(times, [0, 1, 4, 13, 40]);
+    assert_eq!(written.last().map(|(_, value)| *value), Some(1000));
+    // After a time of quiet a change is written at once, and what was forgotten goes.
+    let now = start + seconds(200);
+    writes.want(Wanted {
+        target: status.clone(),
+        ..wanted("a", 7, None)
+    });
+    check(&mut writes, now, &[("a", 7)]);
+    writes.end(now, &status, &Outcome::Done);
+    writes.want(Wanted {
+        target: status.clone(),
+        ..wanted("a", 8, None)
+    });
+    assert_eq!(writes.wake(), Some(now + FIRST_REST));
+}
+
+#[test]
 fn objects_say_what_they_are() {
     let status = Target {
         resource: Resource {

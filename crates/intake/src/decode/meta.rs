@@ -40,6 +40,7 @@ pub(super) fn read(metadata: &Value, namespace: &str, origin: Origin) -> Result<
         generated_name: !string(metadata, "generateName")?.is_empty(),
         controller: controller(metadata),
         deleting: time(metadata, "deletionTimestamp")?.is_some(),
+        status: None,
         origin,
     })
 }

@@ -171,9 +171,13 @@ impl Table {
 }
 
 /// Tells whether two versions of an object differ in nothing that anybody reads. A change of the
-/// version alone is the work of somebody who wrote a part that is not read.
+/// version alone is the work of somebody who wrote a part that is not read; it counts where statuses
+/// are written, which name the version that they were decided by.
 fn same(known: &Object, new: &Object) -> bool {
     let (a, b) = (known.meta(), new.meta());
+    if known.kind().has_written_status() && a.resource_version != b.resource_version {
+        return false;
+    }
     a.uid == b.uid
         && a.generation == b.generation
         && a.created == b.created
