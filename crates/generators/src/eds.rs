@@ -11,7 +11,7 @@ mod priority;
 mod view;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{hash::Hash, sync::Arc};
 

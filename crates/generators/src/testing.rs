@@ -10,6 +10,8 @@ use model::{
 use pushctx::ConsolidatedRule;
 use serde_json::Value;
 
+pub(crate) mod flips;
+
 /// A rule of `default/r` that nothing was merged into.
 #[track_caller]
 pub(crate) fn consolidated(spec: Value) -> ConsolidatedRule {

@@ -211,20 +211,28 @@ pub struct Attributes {
 impl Service {
     /// Computes the fingerprint and makes the service shareable.
     pub fn seal(mut self) -> Arc<Self> {
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self {
+            hostname,
+            ports,
+            cluster_vips,
+            default_address,
+            auto_allocated_v4,
+            auto_allocated_v6,
+            resolution,
+            mesh_external,
+            service_accounts,
+            created: _,
+            resource_version: _,
+            attributes,
+            source: _,
+            fingerprint: _,
+        } = &self;
         self.fingerprint = fingerprint::of(&(
-            (
-                &self.hostname,
-                &self.ports,
-                &self.cluster_vips,
-                &self.default_address,
-            ),
-            (
-                &self.auto_allocated_v4,
-                &self.auto_allocated_v6,
-                self.resolution,
-                self.mesh_external,
-            ),
-            (&self.service_accounts, &self.attributes),
+            (hostname, ports, cluster_vips, default_address),
+            (auto_allocated_v4, auto_allocated_v6),
+            (resolution, mesh_external),
+            (service_accounts, attributes),
         ));
         Arc::new(self)
     }

@@ -316,3 +316,116 @@ impl Flags {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{Node, Proxy, ProxyType, proxy::IpMode};
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::flips::{Flip, check_fields};
+
+    impl Flip for api::Duration {
+        fn flip(&mut self) {
+            *self = std::time::Duration::from_secs(77).into();
+        }
+    }
+
+    /// Facts with something of everything.
+    fn sample() -> ClientFacts {
+        let metadata = json!({
+            "TLS_CLIENT_CERT_CHAIN": "/chain.pem", "TLS_CLIENT_KEY": "/key.pem", "TLS_CLIENT_ROOT_CERT": "/root.pem",
+        });
+        let node = Node {
+            id: "sidecar~10.0.0.1~client.default~default.svc.cluster.local".to_owned(),
+            metadata: metadata.as_object().cloned().unwrap(),
+            ..Node::default()
+        };
+        let mut facts = ClientFacts::new(
+            &Proxy::parse(&node).unwrap(),
+            &MeshConfig::default(),
+            &Features::default(),
+        );
+        facts.mesh.hbone_idle_timeout.get_or_insert_default();
+        facts.flags.mx_labels.push("app".to_owned());
+        facts
+    }
+
+    #[test]
+    fn every_fact_counts() {
+        check_fields!(
+            sample,
+            ClientFacts {
+                proxy_type: ProxyType::Router,
+                ip_mode: IpMode::Dual,
+                capabilities: Capabilities {
+                    agent: !sample().capabilities.agent,
+                    ..sample().capabilities
+                },
+                certificates,
+                file_credential,
+                credential_socket,
+                preserve_header_case,
+                hbone,
+                mesh: MeshFacts {
+                    auto_mtls: !sample().mesh.auto_mtls,
+                    ..sample().mesh
+                },
+                flags: Flags {
+                    dual_stack: !sample().flags.dual_stack,
+                    ..sample().flags
+                },
+            }
+        );
+        check_fields!(
+            || sample().certificates.unwrap(),
+            ClientCertificates { chain, key, root }
+        );
+        check_fields!(
+            || sample().mesh,
+            MeshFacts {
+                connect_timeout,
+                tcp_keepalive: ByJson(Some(TcpKeepalive::default())),
+                h2_upgrade,
+                dns_refresh_rate,
+                auto_mtls,
+                outbound_stat_name,
+                inbound_stat_name,
+                default_policy: ByJson(Some(DefaultTrafficPolicy::default())),
+                tls_defaults: ByJson(Some(TlsConfig::default())),
+                locality: ByJson(MeshLocality {
+                    zone_aware: Some(Default::default()),
+                    ..Default::default()
+                }),
+                inbound_localhost,
+                dynamic_dns_tls: ByJson(Some(ClientTlsSettings::default())),
+                hbone_idle_timeout,
+                trust_domains,
+            }
+        );
+        check_fields!(
+            || sample().flags,
+            Flags {
+                send_unhealthy,
+                auto_send_unhealthy,
+                metadata_exchange,
+                disable_mx_alpn,
+                mx_labels,
+                telemetry_label,
+                eds_for_headless,
+                dns_max_queries,
+                dns_jitter,
+                track_remaining,
+                locality_weighted,
+                redis_filter,
+                dual_stack,
+                v4_outbound_for_v6,
+                prefer_rule_tls_for_external,
+                session_label,
+                session_header_label,
+                dynamic_dns_max_hosts,
+                compliance: Compliance::PostQuantum,
+            }
+        );
+    }
+}

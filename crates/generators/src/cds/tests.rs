@@ -11,13 +11,18 @@ use serde_json::{Value, json};
 use super::{
     client::Client,
     fixed,
+    forward_proxy::ForwardProxyInputs,
     inbound::{Destination, InboundClusterInputs},
     outbound::OutboundClusterInputs,
     upstream_tls::ServerMode,
 };
 use crate::{
     inputs::{ByJson, Shared},
-    testing::{consolidated, service},
+    testing::{
+        consolidated,
+        flips::{Flip, check_fields},
+        service,
+    },
 };
 
 /// What differs between cases.
@@ -335,5 +340,91 @@ fn an_inbound_port_and_a_unix_socket() {
             "loadAssignment": {"clusterName": "inbound|9080||", "endpoints": [{"lbEndpoints": [
                 {"endpoint": {"address": {"pipe": {"path": "/var/run/app.sock"}}}}]}]},
         }),
+    );
+}
+
+/// Counts by its content.
+impl Flip for Shared<Client> {
+    fn flip(&mut self) {
+        let kind = "router";
+        *self = Case {
+            kind,
+            ..Case::default()
+        }
+        .client();
+    }
+}
+
+#[test]
+fn every_field_of_the_inputs_counts() {
+    let ports = [("http", 80, Protocol::Http)];
+    let client = || Case::default().client();
+    let service = || Shared::new(&reviews(&ports).seal());
+    let rule = || {
+        Some(Shared::new(&Arc::new(consolidated(
+            json!({"host": "reviews"}),
+        ))))
+    };
+    let accounts = || Arc::from(["spiffe://cluster.local/ns/default/sa/reviews".into()]);
+    check_fields!(
+        || OutboundClusterInputs {
+            subset: Some(0),
+            inline: Some(crate::eds::tests::sample()),
+            ..Case::default().outbound(reviews(&ports), 80, Some(json!({"host": "reviews"})))
+        },
+        OutboundClusterInputs {
+            client,
+            service,
+            port,
+            subset,
+            rule,
+            sni_dnat,
+            accounts,
+            server: ServerMode::Disable,
+            all_tunnelled,
+            inline,
+        }
+    );
+    check_fields!(
+        || ForwardProxyInputs {
+            client: client(),
+            service: service(),
+            port: 80,
+            rule: rule(),
+            accounts: accounts(),
+            server: ServerMode::Offered,
+        },
+        ForwardProxyInputs {
+            client,
+            service,
+            port,
+            rule,
+            accounts,
+            server: ServerMode::Disable
+        }
+    );
+    check_fields!(
+        || InboundClusterInputs {
+            client: client(),
+            target_port: 9080,
+            port: service().ports[0].clone(),
+            destination: Destination::Original,
+            primary: Some(service()),
+            placeholder: String::new(),
+            services: vec![service()],
+            rule: rule(),
+            pool: ByJson(None),
+        },
+        InboundClusterInputs {
+            client,
+            target_port,
+            port: reviews(&[("http", 81, Protocol::Http)]).ports[0].clone(),
+            destination: Destination::Pipe("/var/run/app.sock".to_owned()),
+            primary,
+            placeholder,
+            services,
+            rule,
+            pool: ByJson(Some(model::api::common::ConnectionPool::default())),
+        }
     );
 }

@@ -4,23 +4,30 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::endpoint::v3::{LocalityLbEndpoints, lb_endpoint};
 use model::{
-    Endpoint, Features, Health, Labels, Locality, Node, Protocol, Proxy, Resolution, Service,
-    ServiceEndpoints, TrafficDistribution,
+    Config, Endpoint, Features, Health, Labels, Locality, Meta, NamespacedName, Node, Protocol,
+    Proxy, ProxyType, Resolution, Service, ServiceEndpoints, TrafficDistribution,
     api::mesh::MeshConfig,
     network::{NetworkGateway, NetworkGateways},
+    proxy::IpMode,
     service::{Registry, ShardKey},
 };
 use serde_json::{Value, json};
 
 use super::{
     assignment::{AssignmentInputs, Purpose},
+    local::LocalInputs,
     network::Horizon,
     view::{EndpointView, Place},
 };
 use crate::{
-    inputs::{Sealed, Shared},
+    inputs::{ByJson, Sealed, Shared},
+    locality::MeshLocality,
     mtls::NamespacePolicies,
-    testing::{consolidated, service},
+    testing::{
+        consolidated,
+        flips::{Flip, check_fields},
+        service,
+    },
 };
 
 /// What differs between cases.
@@ -376,4 +383,121 @@ fn the_place_of_a_proxy_counts_only_where_it_matters() {
     let rule = || Some(json!({"host": "a", "trafficPolicy": {"outlierDetection": {}}}));
     assert_eq!(fingerprint("r1/z1", None), fingerprint("r2/z1", None));
     assert_ne!(fingerprint("r1/z1", rule()), fingerprint("r2/z1", rule()));
+}
+
+impl Flip for Place {
+    fn flip(&mut self) {
+        self.locality.region.flip();
+    }
+}
+
+impl Flip for EndpointView {
+    fn flip(&mut self) {
+        self.cluster.flip();
+    }
+}
+
+/// Counts by its content.
+impl Flip for Shared<Sealed<Horizon>> {
+    fn flip(&mut self) {
+        *self = Sealed::share(Horizon::new(&Arc::default()));
+    }
+}
+
+impl Flip for NamespacePolicies {
+    fn flip(&mut self) {
+        let strict = Config {
+            meta: Meta {
+                name: "default".into(),
+                namespace: "default".into(),
+                ..Meta::default()
+            },
+            spec: serde_json::from_value(json!({"mtls": {"mode": "STRICT"}})).unwrap(),
+        };
+        let name = NamespacedName::new("default", "default");
+        let policies = [(name, Arc::new(strict))].into_iter().collect();
+        *self = Self::new(&policies, "istio-system", "default");
+    }
+}
+
+/// Inputs with something of everything.
+pub(crate) fn sample() -> AssignmentInputs {
+    Case {
+        endpoints: vec![endpoint("10.0.0.1", "r1/z1/s1")],
+        gateways: vec![gateway("n2", "c2", "1.2.3.4")],
+        rule: Some(json!({"host": "reviews"})),
+        ..Case::default()
+    }
+    .inputs()
+}
+
+#[test]
+fn every_field_of_the_inputs_counts() {
+    let view = || EndpointView {
+        network_view: vec!["n".to_owned()],
+        ..EndpointView::clone(&sample().view)
+    };
+    check_fields!(
+        sample,
+        AssignmentInputs {
+            view,
+            place,
+            service,
+            port,
+            subset,
+            rule,
+            endpoints,
+            horizon,
+            peer_authentications,
+            cluster_local,
+            purpose: Purpose::SniDnat,
+        }
+    );
+    check_fields!(
+        || Place::clone(&sample().place.unwrap()),
+        Place {
+            locality: Locality::default(),
+            labels
+        }
+    );
+    check_fields!(
+        view,
+        EndpointView {
+            proxy_type: ProxyType::Router,
+            ip_mode: IpMode::Dual,
+            cluster,
+            network,
+            network_view,
+            hbone,
+            locality: ByJson(MeshLocality {
+                zone_aware: Some(Default::default()),
+                ..Default::default()
+            }),
+            dual_stack,
+            prefer_hbone,
+            send_unhealthy,
+            auto_send_unhealthy,
+            telemetry,
+            canonical_external,
+            session_label,
+            draining_label,
+        }
+    );
+    check_fields!(
+        || LocalInputs {
+            assignment: sample(),
+            workload: "w".to_owned(),
+            hashes: ["1".to_owned(), "2".to_owned()],
+            region: "r1".into(),
+        },
+        LocalInputs {
+            assignment: AssignmentInputs {
+                port: 81,
+                ..sample()
+            },
+            workload,
+            hashes,
+            region,
+        }
+    );
 }

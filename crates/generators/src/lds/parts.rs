@@ -398,3 +398,156 @@ impl Digest {
 pub(crate) fn catch_all_filters(parts: &Parts) -> Vec<Filter> {
     parts.outbound.tcp.catch_all(&parts.catch_all)
 }
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::{
+        envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
+        google::protobuf::Any,
+    };
+    use model::{Kind, Node, Proxy, api::extensions::PluginPhase};
+
+    use super::*;
+    use crate::testing::flips::{Flip, check_fields};
+
+    fn any() -> Any {
+        Any {
+            type_url: "t".to_owned(),
+            value: Vec::new(),
+        }
+    }
+
+    fn digest(add: impl FnOnce(&mut Digest)) -> u64 {
+        let mut digest = Digest::default();
+        add(&mut digest);
+        digest.finish()
+    }
+
+    impl Flip for Extensions {
+        fn flip(&mut self) {
+            *self = Self::of_scripts([("a", PluginPhase::Authn)]);
+        }
+    }
+
+    impl Flip for HttpFilterParts {
+        fn flip(&mut self) {
+            self.alpn.flip();
+        }
+    }
+
+    /// Policies with something of everything.
+    fn policies() -> PolicyFilters {
+        PolicyFilters {
+            http_custom: vec![HttpFilter::default()],
+            jwt: Some(HttpFilter::default()),
+            http_rbac: vec![HttpFilter::default()],
+            tcp_custom: vec![Filter::default()],
+            tcp_rbac: vec![Filter::default()],
+            sources: [ConfigKey::new(Kind::AuthorizationPolicy, "a", "b")].into(),
+        }
+    }
+
+    fn http() -> HttpFilterParts {
+        HttpFilterParts {
+            metadata_exchange: Some(any()),
+            proxy_metadata_exchange: Some(any()),
+            policies: policies(),
+            stats: vec![any()],
+            dynamic_dns: Some(any()),
+            ..HttpFilterParts::default()
+        }
+    }
+
+    #[test]
+    fn every_part_counts() {
+        let node = Node {
+            id: "sidecar~::1~p.a~a.svc.cluster.local".to_owned(),
+            ..Node::default()
+        };
+        let other_dns =
+            dynamic_dns::Lookup::of(&Proxy::parse(&node).unwrap(), &Features::default());
+        check_fields!(
+            http,
+            |parts: &HttpFilterParts| digest(|d| parts.fingerprint(d)),
+            HttpFilterParts {
+                metadata_exchange,
+                proxy_metadata_exchange,
+                policies: PolicyFilters::default(),
+                alpn,
+                stats,
+                extensions,
+                sessions,
+                dynamic_dns,
+                dns: other_dns,
+                suppress_envoy_headers,
+            }
+        );
+        let with = |policies| HttpFilterParts { policies, ..http() };
+        check_fields!(
+            policies,
+            |policies: &PolicyFilters| digest(|d| with(policies.clone()).fingerprint(d)),
+            PolicyFilters {
+                http_custom,
+                jwt,
+                http_rbac,
+                tcp_custom,
+                tcp_rbac,
+                sources
+            }
+        );
+        check_fields!(
+            || TcpParts {
+                metadata_exchange: Some(any()),
+                custom_policies: vec![Filter::default()],
+                rbac: vec![Filter::default()],
+                stats: vec![any()],
+                logs: vec![AccessLog::default()],
+                ..TcpParts::default()
+            },
+            |parts: &TcpParts| digest(|d| parts.fingerprint(d)),
+            TcpParts {
+                metadata_exchange,
+                custom_policies,
+                rbac,
+                policies_on: PolicedChains::DynamicDns,
+                stats,
+                extensions,
+                logs,
+                protocols: ProtocolFilters {
+                    redis: true,
+                    ..ProtocolFilters::default()
+                },
+                dns: other_dns,
+            }
+        );
+    }
+
+    #[test]
+    fn every_fact_counts() {
+        let facts = || Facts {
+            connect_timeout: Some(api::Duration::default()),
+            plain_http: vec!["h2c"],
+            accepted_at_once: Some(1),
+            detection_timeout: api::Duration::default(),
+            outbound_exact_balance: false,
+            inbound_exact_balance: false,
+            idle_timeout: Some(api::Duration::default()),
+            transparent: false,
+            any_dynamic_dns: false,
+        };
+        check_fields!(
+            facts,
+            Facts {
+                connect_timeout,
+                plain_http,
+                accepted_at_once,
+                detection_timeout: std::time::Duration::from_secs(1).into(),
+                outbound_exact_balance,
+                inbound_exact_balance,
+                idle_timeout,
+                transparent,
+                any_dynamic_dns,
+            }
+        );
+    }
+}

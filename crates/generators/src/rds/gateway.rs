@@ -445,3 +445,109 @@ fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use intake::{Change, Decoder, Intake, Options};
+    use model::{Node, Proxy};
+
+    use super::*;
+    use crate::testing::flips::{Flip, check_fields};
+
+    const OBJECTS: &str = "
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: g, namespace: a, annotations: {note: x}}
+spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: v, namespace: a}
+spec: {hosts: [one.example], gateways: [g], http: [{route: [{destination: {host: one.example}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: d, namespace: a}
+spec: {host: one.example, trafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: x}}}}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: s, namespace: a}
+spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC}
+";
+
+    impl Flip for Arc<GatewayServer> {
+        fn flip(&mut self) {
+            Arc::make_mut(self).port.flip();
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_inputs_counts() {
+        let decoded = Decoder {
+            admitted: true,
+            ..Decoder::default()
+        }
+        .decode("gateway", OBJECTS);
+        let mut intake = Intake::new(Options::default());
+        #[expect(clippy::disallowed_methods, reason = "requests say when they started")]
+        intake.apply(
+            decoded.objects.into_iter().map(Change::Apply),
+            Instant::now(),
+        );
+        let context = PushContext::build(intake.state());
+        let node = Node {
+            id: "router~10.0.0.9~p.a~a.svc.cluster.local".to_owned(),
+            ..Node::default()
+        };
+        let class = context.resolve(&context.classify(&Proxy::parse(&node).unwrap()));
+        let merged = class.gateway.as_deref().unwrap();
+        let name = merged.routes.keys().next().unwrap();
+        let sample = || {
+            let mut inputs = GatewayRouteInputs::gather(&context, &class, merged, name).unwrap();
+            inputs.http3.get_or_insert(443);
+            inputs
+        };
+        check_fields!(
+            sample,
+            GatewayRouteInputs::fingerprint,
+            GatewayRouteInputs {
+                name,
+                servers,
+                virtual_services,
+                services,
+                rules,
+                client: ClientView {
+                    domain: "other".to_owned(),
+                    ..sample().client
+                },
+                http3,
+                collapse,
+            }
+        );
+        let of_server = |server: &GatewayServer| {
+            GatewayRouteInputs {
+                servers: vec![Arc::new(server.clone())],
+                ..sample()
+            }
+            .fingerprint()
+        };
+        check_fields!(
+            || GatewayServer {
+                sni_hosts: vec!["h".to_owned()],
+                ..GatewayServer::clone(&sample().servers[0])
+            },
+            of_server,
+            GatewayServer {
+                server: Default::default(),
+                gateway: NamespacedName::new("b", "other"),
+                annotations: Arc::default(),
+                port,
+                route_name,
+                sni_hosts,
+            }
+        );
+    }
+}

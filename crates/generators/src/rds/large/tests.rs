@@ -5,7 +5,11 @@ use model::{Node, Proxy};
 use proptest::prelude::*;
 
 use super::*;
-use crate::rds;
+use crate::{
+    rds,
+    route::SessionLabels,
+    testing::flips::{Flip, check_fields},
+};
 
 /// What may be in a mesh, besides the many services that are in all.
 const OBJECTS: &[(&str, &str)] = &[
@@ -217,4 +221,104 @@ fn a_changed_service_costs_one_part_and_classes_share_the_rest() {
         parts.collect::<BTreeSet<_>>()
     };
     assert!(copies(&first).intersection(&copies(&third)).count() > 0);
+}
+
+impl Flip for ClientView {
+    fn flip(&mut self) {
+        self.domain.flip();
+    }
+}
+
+#[test]
+fn every_field_of_the_inputs_counts() {
+    let named = |name: &str| {
+        OBJECTS
+            .iter()
+            .position(|(other, _)| *other == name)
+            .unwrap()
+    };
+    let objects = [
+        "Service a/k",
+        "VirtualService a/exact",
+        "VirtualService b/labels",
+        "VirtualService b/wild",
+        "DestinationRule a/hash",
+    ];
+    let context = mesh(objects.map(named));
+    let class = class(&context, "a");
+    let whole = || {
+        let mut whole = RouteInputs::gather(&context, &class, "80", RouteName::Port(80));
+        whole
+            .owners
+            .insert("*.example".into(), ("b".into(), "wild".into()));
+        whole.client.labels = [("app".to_owned(), "p".to_owned())].into();
+        whole.client.retries.get_or_insert_default();
+        whole.client.session.get_or_insert(SessionLabels {
+            cookie: "a".to_owned(),
+            header: "b".to_owned(),
+        });
+        whole
+    };
+    check_fields!(
+        whole,
+        RouteInputs::fingerprint,
+        RouteInputs {
+            name,
+            kind: RouteName::HttpProxy,
+            port,
+            services,
+            virtual_services,
+            owners,
+            rules,
+            client
+        }
+    );
+    check_fields!(
+        || whole().client,
+        ClientView::fingerprint,
+        ClientView {
+            namespace,
+            domain,
+            labels,
+            addresses: model::AddressView {
+                auto_allocated: !whole().client.addresses.auto_allocated,
+                ..whole().client.addresses
+            },
+            unknown: Unknown::DynamicDns,
+            attempt_count,
+            forwarded_host,
+            retries,
+            absolute_names,
+            plain_shadow_host,
+            session,
+        }
+    );
+    let large = || LargeInputs::gather(&context, &class, "90", &RouteName::Port(90), 1).unwrap();
+    check_fields!(
+        large,
+        LargeInputs::fingerprint,
+        LargeInputs {
+            routed: RouteInputs { port: 7, ..whole() },
+            pieces
+        }
+    );
+    let piece = || {
+        let mut piece = large()
+            .pieces
+            .into_iter()
+            .find(|piece| !piece.rules.is_empty())
+            .unwrap();
+        piece.client = whole().client;
+        piece
+    };
+    check_fields!(
+        piece,
+        PieceInputs::fingerprint,
+        PieceInputs {
+            piece: large().pieces.pop().unwrap().piece,
+            port,
+            rules,
+            client
+        }
+    );
 }
