@@ -94,8 +94,8 @@ impl Rds {
             let body = envoy_json::canonical(&build(inputs));
             Arc::new(Resource::new(name, body).with_sources(inputs.sources()))
         };
-        let built = if let Some(inputs) = LargeInputs::gather(context, class, name, &parsed, LARGE)
-        {
+        let how = (LARGE, &self.parts);
+        let built = if let Some(inputs) = LargeInputs::gather(context, class, name, &parsed, how) {
             self.cache.get_or_build(inputs.fingerprint(), || {
                 match inputs.assemble(&self.parts) {
                     Some((body, sources)) => {

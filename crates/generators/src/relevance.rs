@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use model::api::envoy_filter::{ApplyTo, Operation};
 use pushctx::{ClassKey, ProxyClass, PushContext};
 use xds::{Names, Touched};
 
@@ -27,7 +26,7 @@ pub(crate) fn of_hosts(from: &PushContext, to: &PushContext, key: &Arc<ClassKey>
         targets.any(|target| hosts.contains(&target.service.hostname))
     };
     // What the proxies serve themselves reaches inbound clusters and gateways.
-    if sides.iter().any(|class| serves(class)) || renames_clusters(to, &sides[1]) {
+    if sides.iter().any(|class| serves(class)) || to.may_rename_clusters(&sides[1].workload()) {
         return Touched::Everything;
     }
     let mut names = BTreeSet::new();
@@ -57,24 +56,4 @@ fn name_resources(class: &ProxyClass, host: &str, names: &mut BTreeSet<String>) 
             names.insert(names::outbound_sni(port.port, subset, host));
         }
     }
-}
-
-/// Tells whether a patch may give clusters of the class other names than those of their services.
-fn renames_clusters(context: &PushContext, class: &ProxyClass) -> bool {
-    let filters = context.envoy_filters(&class.workload());
-    let mut patches = filters.iter().flat_map(|f| &f.spec.config_patches);
-    patches.any(|patch| {
-        let Some(content) = patch
-            .patch
-            .as_ref()
-            .filter(|_| patch.apply_to == ApplyTo::Cluster)
-        else {
-            return false;
-        };
-        let named = content
-            .value
-            .as_ref()
-            .is_some_and(|v| v.get("name").is_some());
-        named && matches!(content.operation, Operation::Merge | Operation::Replace)
-    })
 }

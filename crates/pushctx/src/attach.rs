@@ -172,11 +172,22 @@ impl<T: PartialEq> ByNamespace<T> {
 
     /// Brings the lists from `old` to `new`; untouched namespaces are shared.
     pub(crate) fn next(&self, old: &Table<T>, new: &Table<T>) -> Self {
+        self.next_of(old, new, |_| true)
+    }
+
+    /// The same for an index of only `some`.
+    pub(crate) fn next_of(
+        &self,
+        old: &Table<T>,
+        new: &Table<T>,
+        some: impl Fn(&T) -> bool,
+    ) -> Self {
         let dirty = diff::changes(old, new)
             .map(|change| change.key().namespace.clone())
             .collect();
         self.rebuild(dirty, |namespace| {
-            of_namespace(new, namespace).cloned().collect()
+            let objects = of_namespace(new, namespace);
+            objects.filter(|o| some(&o.spec)).cloned().collect()
         })
     }
 

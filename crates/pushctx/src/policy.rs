@@ -9,6 +9,7 @@ use model::{
     Config, MeshState, Meta,
     api::{
         AuthorizationPolicy, EnvoyFilter, Telemetry, TrafficExtension,
+        envoy_filter::{ApplyTo, Operation, Patch},
         security::AuthorizationAction,
     },
 };
@@ -26,6 +27,8 @@ pub struct PolicyIndex {
     authorization: ByNamespace<AuthorizationPolicy>,
     telemetry: ByNamespace<Telemetry>,
     envoy_filter: ByNamespace<EnvoyFilter>,
+    /// Those EnvoyFilters that may give clusters other names.
+    renaming: ByNamespace<EnvoyFilter>,
     /// `WasmPlugins` are among them, translated.
     extension: ByNamespace<TrafficExtension>,
 }
@@ -46,6 +49,11 @@ impl PolicyIndex {
             envoy_filter: self
                 .envoy_filter
                 .next(&old.envoy_filters, &new.envoy_filters),
+            renaming: self.renaming.next_of(
+                &old.envoy_filters,
+                &new.envoy_filters,
+                may_rename_clusters,
+            ),
             extension: extension::next(&self.extension, old, new),
         }
     }
@@ -136,18 +144,8 @@ impl PushContext {
     /// (envoyfilter §5, §6). Conditions on the proxy are those of single patches and not looked at.
     pub fn envoy_filters(&self, workload: &Workload<'_>) -> Vec<Arc<Config<EnvoyFilter>>> {
         let root = self.root_namespace();
-        // Service targets never match: filters are not selected for a service.
-        let workload = Workload {
-            services: &[],
-            ..*workload
-        };
-        let mut filters: Vec<_> = self
-            .policies
-            .envoy_filter
-            .of_all([root, workload.namespace])
-            .filter(|f| workload.is_target_of(&f.meta, &f.spec, self.state()))
-            .cloned()
-            .collect();
+        let filters = self.attached(&self.policies.envoy_filter, workload);
+        let mut filters: Vec<_> = filters.cloned().collect();
         filters.sort_by(|a, b| {
             let order = |f: &Config<EnvoyFilter>| {
                 (f.spec.priority, *f.meta.namespace != *root, f.meta.created)
@@ -158,6 +156,44 @@ impl PushContext {
         });
         filters
     }
+
+    /// Tells whether an EnvoyFilter of a workload may give clusters other names than those of their
+    /// services.
+    pub fn may_rename_clusters(&self, workload: &Workload<'_>) -> bool {
+        let mut renaming = self.attached(&self.policies.renaming, workload);
+        renaming.next().is_some()
+    }
+
+    /// Lists those EnvoyFilters of an index that attach to a workload.
+    fn attached<'a>(
+        &'a self,
+        index: &'a ByNamespace<EnvoyFilter>,
+        workload: &'a Workload<'a>,
+    ) -> impl Iterator<Item = &'a Arc<Config<EnvoyFilter>>> {
+        // Service targets never match: filters are not selected for a service.
+        let workload = Workload {
+            services: &[],
+            ..*workload
+        };
+        let filters = index.of_all([self.root_namespace(), workload.namespace]);
+        filters.filter(move |f| workload.is_target_of(&f.meta, &f.spec, self.state()))
+    }
+}
+
+/// Tells whether a patch of a filter may change the name of a cluster.
+fn may_rename_clusters(filter: &EnvoyFilter) -> bool {
+    let names = |patch: &Patch| {
+        let named = patch
+            .value
+            .as_ref()
+            .is_some_and(|v| v.get("name").is_some());
+        named && matches!(patch.operation, Operation::Merge | Operation::Replace)
+    };
+    let mut of_clusters = filter
+        .config_patches
+        .iter()
+        .filter(|patch| patch.apply_to == ApplyTo::Cluster);
+    of_clusters.any(|patch| patch.patch.as_ref().is_some_and(names))
 }
 
 /// The bytes of `name.namespace`.

@@ -449,7 +449,8 @@ impl<W: World> Followed<W> {
                 };
             }
         };
-        let from = |resource: &crate::Resource| objects.iter().any(|o| resource.is_built_from(o));
+        let from =
+            |resource: &crate::Resource| objects.iter().any(|o| resource.sources().contains(o));
         let refused: Vec<&HeldBackResource> = self
             .held_back
             .iter()

@@ -30,6 +30,7 @@ mod service;
 mod set;
 mod settings;
 mod sotw;
+mod sources;
 mod status;
 mod stream;
 mod sync;
@@ -49,11 +50,12 @@ pub use registry::{
     PushOrder, Registration, Registry, RegistryError, Removal, ServedType, TypeFacts,
     XDS_GENERATORS, boxed,
 };
-pub use resource::{Resource, Source, Version};
+pub use resource::{Resource, Version};
 pub use server::Server;
 pub use service::AdsService;
 pub use set::{Diff, ResourceSet};
 pub use settings::{Settings, Transport};
+pub use sources::{Source, Sources};
 pub use status::{HeldBackResource, Refusal, StreamStatus, SubscriptionStatus};
 pub use transport::serve;
 pub use world::{Change, Generator, Peer, Report, Touched, World};

@@ -5,11 +5,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-use crate::Body;
-
-/// The id of a configuration object that a resource was built from, for example
-/// `VirtualService/default/reviews`. Opaque to this crate.
-pub type Source = Arc<str>;
+use crate::{Body, Sources};
 
 /// The content hash of a resource.
 ///
@@ -98,7 +94,7 @@ pub struct Resource {
     version: Version,
     body: Body,
     aliases: Arc<[Arc<str>]>,
-    sources: Arc<[Source]>,
+    sources: Sources,
     warms: Option<Arc<str>>,
     /// Whether the body is here; otherwise a client stated that it has this version.
     complete: bool,
@@ -114,7 +110,7 @@ impl Resource {
             version: Version::of_parts(&body),
             body,
             aliases: Arc::default(),
-            sources: Arc::default(),
+            sources: Sources::default(),
             warms: None,
             complete: true,
         }
@@ -130,15 +126,10 @@ impl Resource {
     }
 
     /// Names the configuration objects this resource was built from, for reports on rejection and
-    /// on distribution. They are kept in ascending order.
+    /// on distribution.
     #[must_use]
-    pub fn with_sources(mut self, sources: impl Into<Arc<[Source]>>) -> Self {
+    pub fn with_sources(mut self, sources: impl Into<Sources>) -> Self {
         self.sources = sources.into();
-        if !self.sources.is_sorted() {
-            let mut sorted = self.sources.to_vec();
-            sorted.sort();
-            self.sources = sorted.into();
-        }
         self
     }
 
@@ -178,15 +169,8 @@ impl Resource {
         &self.aliases
     }
 
-    /// Returns whether it was built from this configuration object.
-    pub fn is_built_from(&self, object: &str) -> bool {
-        self.sources
-            .binary_search_by(|probe| (**probe).cmp(object))
-            .is_ok()
-    }
-
-    /// Returns the configuration objects it was built from, in ascending order.
-    pub fn sources(&self) -> &Arc<[Source]> {
+    /// Returns the configuration objects it was built from.
+    pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
@@ -258,14 +242,6 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_found_whatever_their_order() {
-        let sources: Vec<Source> = ["b", "a", "c"].map(Source::from).into();
-        let resource = Resource::new("x", &b""[..]).with_sources(sources);
-        assert!(["a", "b", "c"].iter().all(|s| resource.is_built_from(s)));
-        assert!(!resource.is_built_from("d"));
-    }
-
-    #[test]
     fn parts_have_the_version_of_the_whole() {
         let parts: Vec<Bytes> = (0..=255).map(|n| Bytes::from(vec![n; n.into()])).collect();
         let whole = Resource::new("a", parts.concat());
@@ -278,7 +254,7 @@ mod tests {
     #[test]
     fn the_version_depends_on_the_bytes_alone() {
         let a = Resource::new("a", &b"x"[..]);
-        let b = Resource::new("b", &b"x"[..]).with_sources(vec![Source::from("Kind/ns/name")]);
+        let b = Resource::new("b", &b"x"[..]).with_sources(["Kind/ns/name".into()]);
         assert_eq!(a.version(), b.version());
         assert_ne!(a.version(), Resource::new("a", &b"y"[..]).version());
         assert_eq!(Version::parse(&a.version().to_string()), Some(a.version()));

@@ -187,6 +187,16 @@ impl Built {
             let cds = cds.emptied(CACHE);
             (cds.generate(context, &class, &Interest::Everything), cds)
         });
+        if !context.state().objects.envoy_filters.is_empty() {
+            let mut state = context.state().clone();
+            state.objects.envoy_filters.clear();
+            let without = PushContext::build(state);
+            let class = without.resolve(&without.classify(&proxy(0)));
+            measure_repeated("CDS, nothing cached, without filters", 9, || {
+                let cds = Cds::new(CACHE);
+                (cds.generate(&without, &class, &Interest::Everything), cds)
+            });
+        }
         measure_repeated("EDS, nothing cached", 9, || {
             let eds = Eds::new(CACHE);
             (eds.generate(context, &class, endpoints), eds)
@@ -289,12 +299,15 @@ impl Built {
 
 /// The class of sidecars of one namespace.
 fn class(context: &PushContext, n: usize) -> Arc<ClassKey> {
+    context.classify(&proxy(n))
+}
+
+fn proxy(n: usize) -> Proxy {
     let node = Node {
         id: format!("sidecar~10.255.0.{n}~client.ns-{n}~ns-{n}.svc.cluster.local"),
         ..Node::default()
     };
-    let proxy = Proxy::parse(&node).unwrap_or_else(|error| panic!("{error}"));
-    context.classify(&proxy)
+    Proxy::parse(&node).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn measure_repeated<T>(what: &str, runs: usize, mut run: impl FnMut() -> T) {

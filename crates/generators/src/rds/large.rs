@@ -9,7 +9,13 @@
 //! compete for a name or a domain, none of this applies: who came first counts then, and the whole is
 //! built at once.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+mod join;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::route::v3::VirtualHost;
@@ -17,8 +23,7 @@ use model::{Labels, Protocol, Service, fingerprint, host};
 use pushctx::{ConsolidatedRule, EgressListener, ProxyClass, PushContext, ServicePiece};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
-use xds::{Body, Source};
-use xxhash_rust::xxh3::xxh3_64;
+use xds::{Body, Source, Sources};
 
 use super::{
     catch_all, domains, frame,
@@ -27,6 +32,7 @@ use super::{
     virtual_hosts,
 };
 use crate::cache::Cache;
+use join::{Joined, Run};
 
 /// From how many services on a configuration is made of parts.
 pub(super) const LARGE: usize = 512;
@@ -34,38 +40,65 @@ pub(super) const LARGE: usize = 512;
 const CACHED_PARTS: usize = 8_000;
 /// What a virtual host is encoded to, in bytes, roughly.
 const ABOUT_HOST: usize = 480;
-/// The bits of a hash that choose its slot.
-const SLOT_BITS: u64 = 0xffff_ffff;
-/// Slots for each virtual host in the search for equal domains: 16 to 32 for each domain, mostly.
-const SLOTS_OF_DOMAIN: usize = 32;
 /// Stands for the namespace of a proxy that has none of a part's services in its own.
 const ELSEWHERE: &str = "-";
+/// What is between namespace and the mesh's domain.
+const SVC: &str = ".svc.";
 
 /// The parts that were built.
 #[derive(Debug)]
-pub(super) struct Parts(Cache<Arc<Part>>);
+pub(super) struct Parts {
+    built: Cache<Arc<Part>>,
+    /// The namespaces of the services of pieces.
+    namespaces: Cache<Arc<BTreeSet<String>>>,
+}
 
 impl Default for Parts {
     fn default() -> Self {
-        Self(Cache::new(CACHED_PARTS))
+        Self {
+            built: Cache::new(CACHED_PARTS),
+            namespaces: Cache::new(CACHED_PARTS),
+        }
+    }
+}
+
+impl Parts {
+    /// The namespaces that names of a piece's services are in.
+    fn namespaces(&self, piece: &ServicePiece<'_>) -> Arc<BTreeSet<String>> {
+        self.namespaces.get_or_build(piece.fingerprint(), || {
+            let names = piece.iter().flat_map(|service| {
+                let aliases = service.attributes.aliases.iter();
+                let aliases = aliases.map(|alias| &alias.hostname);
+                aliases.chain([&service.hostname])
+            });
+            let namespaces = names.flat_map(|name| {
+                let stems = name.match_indices(SVC).map(|(at, _)| &name[..at]);
+                stems.filter_map(|stem| Some(stem.split_once('.')?.1.to_owned()))
+            });
+            Arc::new(namespaces.collect())
+        })
     }
 }
 
 /// The virtual hosts of some services, encoded.
 #[derive(Debug)]
-pub(super) struct Part {
+struct Part {
     hosts: Vec<HostOfPart>,
+    /// Names are in ascending order, each once.
+    in_order: bool,
+    /// Hashes of the domains of all of them, one after the other.
+    domains: Vec<u64>,
     /// All of them, as fields of a configuration.
     bytes: Bytes,
-    sources: Vec<Source>,
+    sources: Arc<[Source]>,
 }
 
 #[derive(Debug)]
 struct HostOfPart {
     service: Arc<str>,
-    name: String,
-    /// Hashes of its domains.
-    domains: Vec<u64>,
+    name: Box<str>,
+    /// Where its domains are.
+    domains: Range<usize>,
     /// Where it is among the bytes.
     place: Range<usize>,
 }
@@ -93,7 +126,7 @@ impl<'a> LargeInputs<'a> {
         class: &'a ProxyClass,
         name: &str,
         kind: &RouteName,
-        least: usize,
+        (least, parts): (usize, &Parts),
     ) -> Option<Self> {
         let RouteName::Port(port) = *kind else {
             return None;
@@ -117,7 +150,7 @@ impl<'a> LargeInputs<'a> {
         let pieces = pieces
             .into_par_iter()
             .map(|piece| {
-                let client = routed.client.for_plain(&piece);
+                let client = routed.client.for_plain(&parts.namespaces(&piece));
                 let served = piece
                     .iter()
                     .filter(|service| has_rules && serves(service, port));
@@ -155,49 +188,42 @@ impl<'a> LargeInputs<'a> {
     }
 
     /// Joins the parts, building those that are new. `None` when virtual hosts compete.
-    pub(super) fn assemble(&self, cache: &Parts) -> Option<(Body, Vec<Source>)> {
+    pub(super) fn assemble(&self, parts: &Parts) -> Option<(Body, Sources)> {
         let part = |piece: &PieceInputs<'_>| {
-            cache
-                .0
+            parts
+                .built
                 .get_or_build(piece.fingerprint(), || Arc::new(piece.build()))
         };
         let (parts, routed) = rayon::join(
             || self.pieces.par_iter().map(part).collect::<Vec<Arc<Part>>>(),
             || virtual_hosts::unsettled(&self.routed),
         );
-        let taken = &self.routed.services;
-        let count = parts.iter().map(|part| part.hosts.len()).sum::<usize>() + routed.len();
-        let mut hosts = Vec::with_capacity(count);
-        hosts.extend(routed.iter().map(Host::Routed));
+        let taken = |host: &HostOfPart| self.routed.services.contains_key(&host.service);
+        let mut runs: Vec<Run<'_>> = routed.iter().map(Run::Routed).collect();
         for part in &parts {
-            let kept = part
-                .hosts
-                .iter()
-                .filter(|h| !taken.contains_key(&h.service));
-            hosts.extend(kept.map(|host| Host::Plain(part, host)));
+            if self.routed.services.is_empty() {
+                runs.extend(Run::whole(part));
+            } else {
+                runs.extend(Run::without(part, taken));
+            }
         }
-        if !hosts.is_sorted_by(|a, b| a.name() <= b.name()) {
-            hosts.par_sort_unstable_by(|a, b| a.name().cmp(b.name()));
-        }
-        if compete(&hosts) {
+        let runs = join::in_order(runs)?;
+        if join::compete(&runs) {
             return None;
         }
         let mut joined = Joined::default();
         joined.push(frame::head(&self.routed.name));
-        for host in hosts {
-            match host {
-                Host::Plain(part, host) => joined.extend(part, &host.place),
-                Host::Routed(host) => joined.push(encoded(host)),
+        for run in runs {
+            match run {
+                Run::Plain(part, hosts) => joined.extend(part, &hosts),
+                Run::Routed(host) => joined.push(encoded(host)),
             }
         }
         joined.push(encoded(&catch_all::virtual_host(&self.routed.client)));
         joined.push(frame::tail());
-        let mut sources: Vec<Source> = self.routed.sources();
-        sources.reserve_exact(parts.iter().map(|part| part.sources.len()).sum());
-        for part in &parts {
-            sources.extend_from_slice(&part.sources);
-        }
-        Some((joined.finish(), sources))
+        let sources = parts.iter().map(|part| part.sources.clone());
+        let sources = [self.routed.sources().into()].into_iter().chain(sources);
+        Some((joined.finish(), sources.collect()))
     }
 }
 
@@ -276,12 +302,12 @@ fn serves(service: &Service, port: u16) -> bool {
 impl ClientView {
     /// What virtual hosts of services without VirtualService depend on, the same for as many classes
     /// as can be.
-    fn for_plain(&self, piece: &ServicePiece<'_>) -> Self {
+    fn for_plain(&self, namespaces: &BTreeSet<String>) -> Self {
         // Which short names a host has depends on whether it is of the proxy's own namespace
         // (`domains`): where none is, any other namespace will do.
-        let domain = match self.domain.split_once(".svc.") {
-            Some((_, suffix)) if !piece.iter().any(|service| is_near(service, &self.domain)) => {
-                format!("{ELSEWHERE}.svc.{suffix}")
+        let domain = match self.domain.split_once(SVC) {
+            Some((own, suffix)) if !namespaces.contains(own) => {
+                format!("{ELSEWHERE}{SVC}{suffix}")
             }
             _ => self.domain.clone(),
         };
@@ -295,15 +321,6 @@ impl ClientView {
             ..self.clone()
         }
     }
-}
-
-/// Tells whether some name of a service ends in a domain.
-fn is_near(service: &Service, domain: &str) -> bool {
-    let aliases = service.attributes.aliases.iter();
-    let mut names = aliases
-        .map(|alias| &alias.hostname)
-        .chain([&service.hostname]);
-    names.any(|name| name.ends_with(domain))
 }
 
 impl PieceInputs<'_> {
@@ -330,17 +347,18 @@ impl PieceInputs<'_> {
             rules: self.rules.clone(),
             client: self.client.clone(),
         };
-        let mut hosts = Vec::with_capacity(inputs.services.len());
+        let mut hosts: Vec<HostOfPart> = Vec::with_capacity(inputs.services.len());
+        let mut domains = Vec::new();
         let mut bytes = Vec::with_capacity(ABOUT_HOST * inputs.services.len());
         for service in inputs.services.values() {
             for host in virtual_hosts::of_plain(service, &inputs) {
-                let (name, domains) = (host.name.clone(), hashes(&host).collect());
-                let start = bytes.len();
+                let (first_domain, start) = (domains.len(), bytes.len());
+                domains.extend(join::hashes(&host));
                 frame::host(&host, &mut bytes);
                 hosts.push(HostOfPart {
                     service: service.hostname.clone(),
-                    name,
-                    domains,
+                    name: host.name.into(),
+                    domains: first_domain..domains.len(),
                     place: start..bytes.len(),
                 });
             }
@@ -348,9 +366,11 @@ impl PieceInputs<'_> {
         frame::canonicalize(&mut bytes);
         bytes.shrink_to_fit();
         Part {
+            in_order: hosts.is_sorted_by(|a, b| a.name < b.name),
             hosts,
+            domains,
             bytes: bytes.into(),
-            sources: inputs.sources(),
+            sources: inputs.sources().into(),
         }
     }
 }
@@ -361,135 +381,6 @@ fn encoded(host: &VirtualHost) -> Vec<u8> {
     frame::host(host, &mut bytes);
     frame::canonicalize(&mut bytes);
     bytes
-}
-
-/// A virtual host of a configuration, with all the domains that it would like to have.
-#[derive(Clone, Copy)]
-enum Host<'a> {
-    Plain(&'a Arc<Part>, &'a HostOfPart),
-    Routed(&'a VirtualHost),
-}
-
-impl Host<'_> {
-    fn name(&self) -> &str {
-        match self {
-            Self::Plain(_, host) => &host.name,
-            Self::Routed(host) => &host.name,
-        }
-    }
-}
-
-/// Hashes of the domains of a virtual host.
-fn hashes(host: &VirtualHost) -> impl Iterator<Item = u64> + '_ {
-    host.domains
-        .iter()
-        .map(|domain| xxh3_64(domains::lowercase(domain).as_bytes()))
-}
-
-/// Tells whether two virtual hosts, sorted by name, want the same name or domain. That two different
-/// domains have one hash is as good a reason to look closer.
-fn compete(hosts: &[Host<'_>]) -> bool {
-    if hosts
-        .windows(2)
-        .any(|pair| pair[0].name() == pair[1].name())
-    {
-        return true;
-    }
-    // Nearly all have a slot to themselves; only those that share one are compared.
-    let slots = SLOTS_OF_DOMAIN * hosts.len().next_power_of_two();
-    let [mut taken, mut shared] = [Bits::new(slots), Bits::new(slots)];
-    for_domains(hosts, |domain| {
-        if taken.set(domain) {
-            shared.set(domain);
-        }
-    });
-    let mut compared = Vec::new();
-    for_domains(hosts, |domain| {
-        if shared.has(domain) {
-            compared.push(domain);
-        }
-    });
-    compared.sort_unstable();
-    compared.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-/// Visits the hashes of all domains of virtual hosts.
-fn for_domains(hosts: &[Host<'_>], mut visit: impl FnMut(u64)) {
-    for host in hosts {
-        match host {
-            Host::Plain(_, host) => host.domains.iter().copied().for_each(&mut visit),
-            Host::Routed(host) => hashes(host).for_each(&mut visit),
-        }
-    }
-}
-
-/// A set of slots, which hashes choose.
-struct Bits {
-    words: Vec<u64>,
-}
-
-impl Bits {
-    /// `slots` is a power of two.
-    fn new(slots: usize) -> Self {
-        Self {
-            words: vec![0; slots.div_ceil(64)],
-        }
-    }
-
-    fn place(&self, hash: u64) -> (usize, u64) {
-        let slot = usize::try_from(hash & SLOT_BITS).unwrap_or_default();
-        (slot / 64 % self.words.len(), 1 << (slot % 64))
-    }
-
-    /// Takes a slot; returns whether it was taken.
-    fn set(&mut self, hash: u64) -> bool {
-        let (word, bit) = self.place(hash);
-        let taken = self.words[word] & bit != 0;
-        self.words[word] |= bit;
-        taken
-    }
-
-    fn has(&self, hash: u64) -> bool {
-        let (word, bit) = self.place(hash);
-        self.words[word] & bit != 0
-    }
-}
-
-/// Bytes that are being joined. Neighbours in a part stay together.
-#[derive(Default)]
-struct Joined<'a> {
-    done: Vec<Bytes>,
-    run: Option<(&'a Arc<Part>, Range<usize>)>,
-}
-
-impl<'a> Joined<'a> {
-    fn push(&mut self, bytes: Vec<u8>) {
-        self.end_run();
-        self.done.push(bytes.into());
-    }
-
-    fn extend(&mut self, part: &'a Arc<Part>, place: &Range<usize>) {
-        match &mut self.run {
-            Some((last, run)) if Arc::ptr_eq(last, part) && run.end == place.start => {
-                run.end = place.end;
-            }
-            _ => {
-                self.end_run();
-                self.run = Some((part, place.clone()));
-            }
-        }
-    }
-
-    fn end_run(&mut self) {
-        if let Some((part, run)) = self.run.take() {
-            self.done.push(part.bytes.slice(run));
-        }
-    }
-
-    fn finish(mut self) -> Body {
-        self.end_run();
-        self.done.into_iter().collect()
-    }
 }
 
 #[cfg(test)]

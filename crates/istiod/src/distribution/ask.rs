@@ -232,7 +232,7 @@ fn type_answer(
     let names = standing.lacks.iter().take(LISTED);
     let lacking = |key: &&Key| {
         let source = key.source();
-        standing.lacks.iter().any(|r| r.is_built_from(&source))
+        standing.lacks.iter().any(|r| r.sources().contains(&source))
     };
     let refused = standing.held_back.iter().map(|held_back| Refused {
         resource: held_back.name.to_string(),

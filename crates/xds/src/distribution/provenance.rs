@@ -1,7 +1,7 @@
 //! Which resources are built from which objects: an index that is brought up to date when somebody
 //! asks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -109,13 +109,21 @@ impl<W: World> Provenance<W> {
     ) {
         for resource in resources {
             let known = known.get(resource.name());
-            let mut known = known.iter().flat_map(|r| r.sources().iter()).peekable();
-            for source in resource.sources().iter() {
-                // Both are in ascending order.
-                while known.next_if(|other| *other < source).is_some() {}
-                if known.next_if_eq(&source).is_none() {
-                    let entry = (hash(source), index, Arc::clone(resource.name()));
-                    self.entries.insert(entry);
+            let known = known.map_or(&[][..], |known| known.sources().lists());
+            let shared: HashSet<*const Source> = known.iter().map(|list| list.as_ptr()).collect();
+            for (at, list) in resource.sources().lists().iter().enumerate() {
+                if shared.contains(&list.as_ptr()) {
+                    continue;
+                }
+                let known = known.get(at).map_or(&[][..], |known| known);
+                let mut known = known.iter().peekable();
+                for source in list.iter() {
+                    // Both are in ascending order.
+                    while known.next_if(|other| *other < source).is_some() {}
+                    if known.next_if_eq(&source).is_none() {
+                        let entry = (hash(source), index, Arc::clone(resource.name()));
+                        self.entries.insert(entry);
+                    }
                 }
             }
         }

@@ -147,7 +147,7 @@ fn compare(context: &PushContext, parts: &Parts) -> usize {
             RouteName::Port(port),
             port.to_string(),
         );
-        let inputs = LargeInputs::gather(context, &class, &name, &kind, 1).unwrap();
+        let inputs = LargeInputs::gather(context, &class, &name, &kind, (1, parts)).unwrap();
         let whole = RouteInputs::gather(context, &class, &name, kind);
         assert_eq!(
             inputs.whole().fingerprint(),
@@ -162,7 +162,7 @@ fn compare(context: &PushContext, parts: &Parts) -> usize {
             envoy_json::canonical(&rds::build(&whole)),
             "{namespace} {port}"
         );
-        let sources: BTreeSet<_> = sources.into_iter().collect();
+        let sources: BTreeSet<_> = sources.iter().cloned().collect();
         assert_eq!(sources, whole.sources().into_iter().collect());
         assembled += 1;
     }
@@ -203,9 +203,9 @@ fn a_changed_service_costs_one_part_and_classes_share_the_rest() {
     let configuration = |context: &PushContext, namespace: &str| {
         let class = class(context, namespace);
         let kind = RouteName::Port(80);
-        let inputs = LargeInputs::gather(context, &class, "80", &kind, 1).unwrap();
+        let inputs = LargeInputs::gather(context, &class, "80", &kind, (1, &parts)).unwrap();
         let (body, _) = inputs.assemble(&parts).unwrap();
-        (body, parts.0.stats().misses)
+        (body, parts.built.stats().misses)
     };
     let (first, built) = configuration(&mesh([]), "a");
     let (second, built_more) = configuration(&mesh([]), "b");
@@ -293,7 +293,9 @@ fn every_field_of_the_inputs_counts() {
             session,
         }
     );
-    let large = || LargeInputs::gather(&context, &class, "90", &RouteName::Port(90), 1).unwrap();
+    let parts = Parts::default();
+    let large =
+        || LargeInputs::gather(&context, &class, "90", &RouteName::Port(90), (1, &parts)).unwrap();
     check_fields!(
         large,
         LargeInputs::fingerprint,
