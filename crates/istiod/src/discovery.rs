@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use translate::Translator;
+use translate::{Translator, report::Reports};
 use xds::{Server, Transport};
 
 use crate::{
@@ -32,7 +32,9 @@ use crate::{
     metrics::Metrics,
     reload::Reload,
     settings::{Settings, SettingsFile},
-    sources, throttling, tls,
+    sources,
+    statuses::Reporting,
+    throttling, tls,
 };
 
 /// Batches of changes that may wait for the intake. A source sends one batch for each change of its
@@ -266,7 +268,9 @@ async fn serve(
         sources::watch(source, &report, beside, changes, &mut tasks, &stop)?;
         tracing::info!(paths = ?args.source.config, "watching");
     }
+    let (reports, reported) = watch::channel(translator.reports());
     let pipeline = Pipeline {
+        reports,
         latest: latest.clone(),
         publisher: Arc::new(Mutex::new(publisher)),
         translator: Arc::new(Mutex::new(translator)),
@@ -282,17 +286,25 @@ async fn serve(
         let store = secure
             .as_ref()
             .and_then(tls::serve::Listening::shared_store);
-        // Whoever decides a status beside what the leader does itself has a clone of the first.
-        let (_wishes, wanted) = Wishes::new();
-        home.write(
-            &settings,
-            seen,
-            wanted,
-            store,
-            tls::serve::clock,
-            &mut tasks,
-            &stop,
-        );
+        // Whoever decides what is written, beside what the leader does itself, has a clone of the first.
+        let (wishes, wanted) = Wishes::new();
+        let (clock, views) = (tls::serve::clock, seen.clone());
+        let leads = home.write(&settings, seen, wanted, store, clock, &mut tasks, &stop);
+        if settings.writes.gateway_statuses {
+            let reporting = Reporting {
+                reports: reported,
+                views,
+                latest: latest.clone(),
+                leads,
+                wishes,
+                clock,
+            };
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                reporting.run(stop).await;
+                Ok(())
+            });
+        }
     }
     let followers = Followers {
         names,
@@ -504,6 +516,8 @@ fn labels_of(state: &MeshState, namespace: &Arc<str>) -> throttle::Labels {
 /// The end of the flow: the latest state, built and published.
 #[derive(Clone, Debug)]
 struct Pipeline {
+    /// What translation decided, for statuses.
+    reports: watch::Sender<Arc<Reports>>,
     latest: Arc<Mutex<MeshState>>,
     publisher: Arc<Mutex<Publisher>>,
     translator: Arc<Mutex<Translator>>,
@@ -542,7 +556,15 @@ impl Pipeline {
             let mut publisher = self.publisher.lock();
             let state = self.latest.lock().clone();
             let root = self.books.lock().begin(&state, request, begun);
-            let mut state = self.translator.lock().layer(state);
+            let mut translator = self.translator.lock();
+            let mut state = translator.layer(state);
+            let reports = translator.reports();
+            drop(translator);
+            self.reports.send_if_modified(|known| {
+                let modified = !Arc::ptr_eq(known, &reports);
+                *known = reports;
+                modified
+            });
             state.root = root;
             let begun = std::time::Instant::now();
             let next = Arc::new(self.snapshots.snapshot().next(state, request));

@@ -135,7 +135,7 @@ impl Home {
     }
 
     /// Starts to write, whenever this replica is the one that does. What is `wanted` beside the duties of
-    /// the leader is written too.
+    /// the leader is written too. Returns whether this replica writes.
     pub(crate) fn write(
         self,
         settings: &Settings,
@@ -145,7 +145,7 @@ impl Home {
         clock: fn() -> SystemTime,
         tasks: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
-    ) {
+    ) -> watch::Receiver<bool> {
         let part = &settings.writes;
         let (leads, led) = watch::channel(!part.elects);
         if part.elects {
@@ -178,7 +178,7 @@ impl Home {
         let inputs = Inputs {
             views,
             roots: root,
-            leads: led,
+            leads: led.clone(),
             wanted,
         };
         let stop = stop.clone();
@@ -186,6 +186,7 @@ impl Home {
             leader::run(self.client, duties, inputs, stop).await;
             Ok(())
         });
+        led
     }
 }
 

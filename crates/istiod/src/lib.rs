@@ -22,6 +22,7 @@ mod reload;
 pub mod settings;
 mod shards;
 mod sources;
+mod statuses;
 mod tables;
 pub mod throttling;
 pub mod tls;

@@ -8,12 +8,19 @@ mod listener;
 mod parent;
 mod policy;
 
-use model::{
-    Labels, MeshState,
-    api::{common::LabelSelector, gateway_api::FromNamespaces},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
-use crate::Output;
+use listener::Bound;
+use model::{
+    Labels, MeshState, NamespacedName,
+    api::{common::LabelSelector, gateway_api::FromNamespaces},
+};
+use parent::{Attachment, Parent};
+
+use crate::{Output, report::Reports};
 
 /// API group of Gateway API.
 const GROUP: &str = "gateway.networking.k8s.io";
@@ -24,10 +31,84 @@ const PARENTS: &str = "internal.istio.io/parents";
 
 /// Translates all Gateway API objects.
 pub(crate) fn translate(state: &MeshState, output: &mut Output) {
-    let listeners = listener::translate(state, &mut output.gateways);
-    http::translate(state, &listeners, &mut output.virtual_services);
-    l4::translate(state, &listeners, &mut output.virtual_services);
-    policy::translate(state, &mut output.destination_rules);
+    let Output {
+        gateways,
+        virtual_services,
+        destination_rules,
+        reports,
+    } = output;
+    listener::classes(state, reports);
+    let listeners = listener::translate(state, gateways, reports);
+    let mut attached = Attached::new(&listeners);
+    http::translate(state, &listeners, &mut attached, virtual_services, reports);
+    l4::translate(state, &listeners, &mut attached, virtual_services, reports);
+    attached.report(&listeners, reports);
+    policy::translate(state, &attached, destination_rules, reports);
+}
+
+/// What routes attach to and lead to, gathered while they are translated.
+#[derive(Debug)]
+struct Attached {
+    /// How many routes each listener has.
+    counts: Vec<u32>,
+    /// From which gateways requests get to a host.
+    gateways: BTreeMap<String, BTreeSet<NamespacedName>>,
+}
+
+impl Attached {
+    fn new(listeners: &[Bound]) -> Self {
+        Self {
+            counts: vec![0; listeners.len()],
+            gateways: BTreeMap::new(),
+        }
+    }
+
+    /// Counts one route.
+    fn count(&mut self, attachment: &Attachment<'_>) {
+        for listener in &attachment.listeners {
+            self.counts[*listener] += 1;
+        }
+    }
+
+    /// Notes that requests get from listeners to a host.
+    fn leads<'a>(&mut self, parents: &[Parent<'_>], hosts: impl Iterator<Item = &'a str>) {
+        for host in hosts.filter(|host| !host.is_empty()) {
+            for parent in parents {
+                let Parent::Listener(bound) = parent else {
+                    continue;
+                };
+                if !self.gateways.contains_key(host) {
+                    self.gateways.insert(host.to_owned(), BTreeSet::new());
+                }
+                if let Some(gateways) = self.gateways.get_mut(host)
+                    && !gateways.contains(&bound.gateway)
+                {
+                    gateways.insert(bound.gateway.clone());
+                }
+            }
+        }
+    }
+
+    /// Says of each listener how many routes it has.
+    fn report(&self, listeners: &[Bound], reports: &mut Reports) {
+        for (bound, count) in listeners.iter().zip(&self.counts) {
+            let name = NamespacedName::new(bound.namespace.clone(), bound.name.clone());
+            let listeners = match bound.kind {
+                "Gateway" => {
+                    let report = reports.gateways.get_mut(&name);
+                    report.map(|report| &mut Arc::make_mut(report).listeners)
+                }
+                _ => {
+                    let report = reports.listener_sets.get_mut(&name);
+                    report.map(|report| &mut Arc::make_mut(report).listeners)
+                }
+            };
+            let listener = listeners.and_then(|listeners| listeners.get_mut(bound.place));
+            if let Some(listener) = listener {
+                listener.attached = *count;
+            }
+        }
+    }
 }
 
 /// Tells whether objects of `namespace` may attach to one of `own`.
@@ -43,7 +124,7 @@ fn admits(
         FromNamespaces::Same => own == namespace,
         FromNamespaces::None => false,
         FromNamespaces::Selector => {
-            let key = model::NamespacedName::new("", namespace);
+            let key = NamespacedName::new("", namespace);
             let labels = state.objects.namespaces.get(&key).map(|n| {
                 let mut labels = n.meta.labels.clone();
                 labels

@@ -34,6 +34,8 @@ pub(crate) fn translate(state: &MeshState, output: &mut Output) {
         .collect();
     served.sort_by_key(|ingress| ingress.meta.creation_order());
     let mut hosts: BTreeMap<&str, Vec<HostRule<'_>>> = BTreeMap::new();
+    let names = served.iter().map(|ingress| ingress.meta.namespaced_name());
+    output.reports.ingresses = names.collect();
     for ingress in served {
         output.gateways.push(gateway(state, ingress));
         for rule in &ingress.spec.spec.rules {

@@ -8,6 +8,8 @@
 
 mod gateway_api;
 mod ingress;
+pub mod report;
+pub mod status;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,6 +17,8 @@ use model::{
     Config, MeshState, Meta, NamespacedName, Service, ServiceId, ServiceKey, Table,
     api::{DestinationRule, Gateway, VirtualService, common::StringMatch},
 };
+
+use report::Reports;
 
 /// Says which translator wrote a VirtualService.
 pub(crate) const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
@@ -25,6 +29,7 @@ pub(crate) struct Output {
     pub gateways: Vec<Config<Gateway>>,
     pub virtual_services: Vec<Config<VirtualService>>,
     pub destination_rules: Vec<Config<DestinationRule>>,
+    pub reports: Reports,
 }
 
 /// Lays derived objects over states, one after the other.
@@ -34,9 +39,15 @@ pub struct Translator {
     gateways: Layer<Gateway>,
     virtual_services: Layer<VirtualService>,
     destination_rules: Layer<DestinationRule>,
+    reports: Arc<Reports>,
 }
 
 impl Translator {
+    /// What was decided about each object of the state that was laid over last.
+    pub fn reports(&self) -> Arc<Reports> {
+        self.reports.clone()
+    }
+
     /// Adds the derived objects to a state. An object of a user is never replaced.
     #[must_use]
     pub fn layer(&mut self, mut state: MeshState) -> MeshState {
@@ -49,6 +60,11 @@ impl Translator {
             ingress::translate(&state, &mut output);
             if state.features.gateway_api {
                 gateway_api::translate(&state, &mut output);
+            }
+            let Output { reports, .. } = &mut output;
+            if *reports != *self.reports {
+                reports.share(&self.reports);
+                self.reports = Arc::new(std::mem::take(reports));
             }
             self.gateways.renew(output.gateways);
             self.virtual_services.renew(output.virtual_services);

@@ -11,7 +11,7 @@ use model::{
 use crate::Translator;
 
 #[track_caller]
-fn state(yaml: &str) -> MeshState {
+pub(crate) fn state(yaml: &str) -> MeshState {
     let decoder = Decoder {
         admitted: true,
         ..Decoder::default()

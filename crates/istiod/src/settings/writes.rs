@@ -22,14 +22,18 @@ pub struct WriteSettings {
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX`, 240.240.0.0/16, and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`,
     /// `2001:2::/48`.
     pub addresses: (IpNet, IpNet),
+    /// Statuses of Gateway API objects and Ingresses are written; `PILOT_ENABLE_GATEWAY_API_STATUS`, true.
+    pub gateway_statuses: bool,
 }
 
 impl WriteSettings {
     /// Reads them.
     pub(super) fn read(reader: &mut Reader<'_, impl Source>) -> Self {
+        let gateway_statuses = reader.flag("PILOT_ENABLE_GATEWAY_API_STATUS", true);
         let in_cacerts = reader.flag("USE_CACERTS_FOR_SELF_SIGNED_CA", false);
         let name = |text: &str| Some(text.to_owned());
         Self {
+            gateway_statuses,
             elects: reader.flag("ENABLE_LEADER_ELECTION", true),
             root_config_map: reader.parsed(
                 "PILOT_CA_CERT_CONFIGMAP",

@@ -19,6 +19,7 @@ use model::{
 };
 
 use super::backend;
+use crate::report::{self, Refusal, Verdict};
 
 /// What `*` as an origin stands for.
 const ANY_ORIGIN: &str = r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s?#]+$";
@@ -42,13 +43,13 @@ const OF_BACKENDS: [&str; 2] = ["RequestHeaderModifier", "ResponseHeaderModifier
 
 /// Looks for a filter that is not supported: a route that has one is not served at all, since what the
 /// filter was to do would be missing.
-fn supported(filters: &[HttpRouteFilter], known: &[&str]) -> Result<(), String> {
+fn supported(filters: &[HttpRouteFilter], known: &[&str]) -> Verdict {
     let unknown = filters.iter().find(|f| !known.contains(&&*f.r#type));
     match unknown {
-        Some(filter) => Err(format!(
-            "the filter {} is not supported here",
-            filter.r#type
-        )),
+        Some(filter) => {
+            let message = format!("the filter {} is not supported here", filter.r#type);
+            Err(Refusal::new("UnsupportedValue", message))
+        }
         None => Ok(()),
     }
 }
@@ -64,7 +65,8 @@ pub(super) fn apply(
     filters: &[HttpRouteFilter],
     mesh: bool,
     rule: &mut HttpRoute,
-) -> Result<(), String> {
+    resolved: &mut Verdict,
+) -> Verdict {
     let known = if kind == "GRPCRoute" {
         &OF_GRPC[..]
     } else {
@@ -78,7 +80,7 @@ pub(super) fn apply(
         }
         if let Some(mirror) = &filter.request_mirror {
             rule.mirrors
-                .extend(to_mirror(state, kind, namespace, mirror, mesh));
+                .extend(to_mirror(state, kind, namespace, mirror, mesh, resolved));
         }
         if let Some(rewrite) = &filter.url_rewrite {
             rule.rewrite = Some(to_rewrite(rewrite)).filter(|r| *r != HttpRewrite::default());
@@ -94,7 +96,7 @@ pub(super) fn apply(
 ///
 /// # Errors
 /// When there is another filter.
-pub(super) fn of_backend(filters: &[HttpRouteFilter]) -> Result<Option<Headers>, String> {
+pub(super) fn of_backend(filters: &[HttpRouteFilter]) -> Result<Option<Headers>, Refusal> {
     supported(filters, &OF_BACKENDS)?;
     Ok(headers(filters))
 }
@@ -201,9 +203,17 @@ fn to_mirror(
     namespace: &str,
     mirror: &RequestMirror,
     mesh: bool,
+    resolved: &mut Verdict,
 ) -> Option<HttpMirror> {
-    let destination =
-        backend::destination(state, kind, namespace, &mirror.backend_ref, mesh).ok()?;
+    let target = &mirror.backend_ref;
+    let destination = backend::destination(state, kind, namespace, target, mesh, resolved);
+    let destination = match destination {
+        Ok(destination) => destination,
+        Err(refusal) => {
+            report::note(resolved, Err(refusal));
+            return None;
+        }
+    };
     if destination.host == backend::NOWHERE {
         return None;
     }

@@ -1,10 +1,10 @@
 //! `HTTPRoute`s and `GRPCRoute`s as VirtualServices: one for each host of a listener, or for each
 //! host of the mesh and namespace of routes, with the rules of all routes sorted by precedence.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use model::{
-    Config, MeshState, Meta,
+    Config, Kind, MeshState, Meta,
     api::{
         VirtualService,
         common::{HttpRetry, StringMatch},
@@ -18,10 +18,11 @@ use model::{
 };
 
 use super::{
-    backend, filter,
+    Attached, backend, filter,
     listener::Bound,
-    parent::{self, Parent},
+    parent::{self, Attachment, Outcome, Parent},
 };
+use crate::report::{Refusal, Reports, Verdict};
 
 /// Conditions of retries that routes ask for.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled";
@@ -39,32 +40,38 @@ struct Group<'a> {
 struct Source<'a> {
     meta: &'a Meta,
     kind: &'static str,
+    report: Kind,
     hostnames: &'a [String],
-    parents: Vec<Parent<'a>>,
-    rules: Box<dyn Fn(bool) -> Result<Vec<HttpRoute>, String> + 'a>,
+    attachment: Attachment<'a>,
+    rules: Box<dyn Fn(bool, &mut Verdict) -> Result<Vec<HttpRoute>, Refusal> + 'a>,
 }
 
 pub(super) fn translate(
     state: &MeshState,
     listeners: &[Bound],
+    attached: &mut Attached,
     output: &mut Vec<Config<VirtualService>>,
+    reports: &mut Reports,
 ) {
     let mut groups: BTreeMap<(String, String), Group<'_>> = BTreeMap::new();
-    for source in sources(state, listeners) {
+    for source in sources(state, listeners, reports) {
+        let mut outcomes = [Outcome::default(), Outcome::default()];
         for in_mesh in [false, true] {
-            let of_this_kind = |p: &&Parent<'_>| matches!(p, Parent::Mesh { .. }) == in_mesh;
-            if !source.parents.iter().any(|p| of_this_kind(&p)) {
+            if !source.attachment.has(in_mesh) {
                 continue;
             }
-            let rules = match (source.rules)(in_mesh) {
+            let outcome = &mut outcomes[usize::from(in_mesh)];
+            let rules = match (source.rules)(in_mesh, &mut outcome.resolved) {
                 Ok(rules) => rules,
-                Err(reason) => {
-                    let route = source.meta.namespaced_name();
+                Err(refusal) => {
+                    let (route, reason) = (source.meta.namespaced_name(), &refusal.message);
                     tracing::debug!(kind = source.kind, %route, reason, "route is not served");
+                    outcome.accepted = Err(refusal);
                     continue;
                 }
             };
-            for parent in source.parents.iter().filter(of_this_kind) {
+            let of_this_kind = |p: &&Parent<'_>| matches!(p, Parent::Mesh { .. }) == in_mesh;
+            for parent in source.attachment.parents.iter().filter(of_this_kind) {
                 for (key, group) in places(&source, parent, listeners) {
                     let mut rules = rules.clone();
                     if let Parent::Mesh {
@@ -78,7 +85,22 @@ pub(super) fn translate(
                     groups.entry(key).or_insert(group).rules.extend(rules);
                 }
             }
+            let destinations = rules.iter().flat_map(|rule| &rule.route);
+            let hosts = destinations.filter_map(|route| Some(&*route.destination.as_ref()?.host));
+            attached.leads(&source.attachment.parents, hosts);
         }
+        attached.count(&source.attachment);
+        let [gateway, mesh] = outcomes;
+        let of = |in_mesh| {
+            if in_mesh {
+                mesh.clone()
+            } else {
+                gateway.clone()
+            }
+        };
+        let report = source.attachment.report(source.meta, of);
+        let name = (source.report, source.meta.namespaced_name());
+        reports.routes.insert(name, Arc::new(report));
     }
     for ((namespace, name), mut group) in groups {
         group.rules.sort_by_key(precedence);
@@ -107,22 +129,25 @@ pub(super) fn translate(
 }
 
 /// Lists all routes in creation order.
-fn sources<'a>(state: &'a MeshState, listeners: &'a [Bound]) -> Vec<Source<'a>> {
+fn sources<'a>(state: &'a MeshState, listeners: &'a [Bound], reports: &Reports) -> Vec<Source<'a>> {
     let http = state.objects.http_routes.values().map(|route| {
         let spec: &Route = &route.spec;
         Source {
             meta: &route.meta,
             kind: "HTTPRoute",
+            report: Kind::HttpRoute,
             hostnames: &spec.hostnames,
-            parents: parent::resolve(
+            attachment: parent::resolve(
                 state,
-                listeners,
+                (listeners, reports),
                 "HTTPRoute",
                 route,
                 &spec.parent_refs,
                 &spec.hostnames,
             ),
-            rules: Box::new(|mesh| http_rules(state, &route.meta, &spec.rules, mesh)),
+            rules: Box::new(|mesh, resolved| {
+                http_rules(state, &route.meta, &spec.rules, mesh, resolved)
+            }),
         }
     });
     let grpc = state.objects.grpc_routes.values().map(|route| {
@@ -130,16 +155,17 @@ fn sources<'a>(state: &'a MeshState, listeners: &'a [Bound]) -> Vec<Source<'a>> 
         Source {
             meta: &route.meta,
             kind: "GRPCRoute",
+            report: Kind::GrpcRoute,
             hostnames: &spec.hostnames,
-            parents: parent::resolve(
+            attachment: parent::resolve(
                 state,
-                listeners,
+                (listeners, reports),
                 "GRPCRoute",
                 route,
                 &spec.parent_refs,
                 &spec.hostnames,
             ),
-            rules: Box::new(|mesh| grpc_rules(state, route, mesh)),
+            rules: Box::new(|mesh, resolved| grpc_rules(state, route, mesh, resolved)),
         }
     });
     let mut all: Vec<_> = http.chain(grpc).collect();
@@ -177,7 +203,7 @@ fn places<'a>(
                 .filter(|host| parent::serves(bound, host, listeners));
             of_listener
                 .map(|host| {
-                    let gateway = bound.gateway();
+                    let gateway = bound.gateway_name();
                     let name = format!("{}~{gateway}~{host}", bound.namespace);
                     let gateway = format!("{}/{gateway}", bound.namespace);
                     ((String::new(), name), group(host.clone(), gateway))
@@ -243,7 +269,8 @@ fn http_rules(
     meta: &Meta,
     rules: &[HttpRouteRule],
     mesh: bool,
-) -> Result<Vec<HttpRoute>, String> {
+    resolved: &mut Verdict,
+) -> Result<Vec<HttpRoute>, Refusal> {
     let mut result = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         let name = rule_name(meta, rule.name.as_deref(), index);
@@ -254,6 +281,7 @@ fn http_rules(
             &rule.filters,
             &rule.backend_refs,
             mesh,
+            resolved,
         )?;
         route.name = name;
         let timeouts = rule.timeouts.as_ref();
@@ -285,7 +313,8 @@ fn grpc_rules(
     state: &MeshState,
     route: &Config<GrpcRoute>,
     mesh: bool,
-) -> Result<Vec<HttpRoute>, String> {
+    resolved: &mut Verdict,
+) -> Result<Vec<HttpRoute>, Refusal> {
     let mut result = Vec::new();
     let meta = &route.meta;
     for (index, rule) in route.spec.rules.iter().enumerate() {
@@ -297,6 +326,7 @@ fn grpc_rules(
             &rule.filters,
             &rule.backend_refs,
             mesh,
+            resolved,
         )?;
         route.name = name;
         push(&mut result, &route, rule.matches.iter().map(grpc_match));
@@ -334,9 +364,11 @@ fn action(
     filters: &[HttpRouteFilter],
     backends: &[HttpBackendRef],
     mesh: bool,
-) -> Result<HttpRoute, String> {
+    resolved: &mut Verdict,
+) -> Result<HttpRoute, Refusal> {
     let mut route = HttpRoute::default();
-    filter::apply(state, kind, &meta.namespace, filters, mesh, &mut route)?;
+    let namespace = &meta.namespace;
+    filter::apply(state, kind, namespace, filters, mesh, &mut route, resolved)?;
     let used: Vec<_> = backends
         .iter()
         .filter(|b| backend::weight(b.weight) > 0)
@@ -356,14 +388,9 @@ fn action(
             port: b.port,
             weight: b.weight,
         };
-        Ok::<_, String>(HttpRouteDestination {
-            destination: Some(backend::destination(
-                state,
-                kind,
-                &meta.namespace,
-                &reference,
-                mesh,
-            )?),
+        let destination = backend::destination(state, kind, namespace, &reference, mesh, resolved)?;
+        Ok::<_, Refusal>(HttpRouteDestination {
+            destination: Some(destination),
             weight: if used.len() == 1 {
                 0
             } else {

@@ -1,7 +1,9 @@
 //! `TCPRoute`s and `TLSRoute`s as VirtualServices, one for each rule.
 
+use std::sync::Arc;
+
 use model::{
-    Config, MeshState, Meta,
+    Config, Kind, MeshState, Meta,
     api::{
         VirtualService,
         common::Destination,
@@ -13,10 +15,11 @@ use model::{
 };
 
 use super::{
-    INFIX, PARENTS, backend,
+    Attached, INFIX, PARENTS, backend,
     listener::{Bound, hostname},
-    parent::{self, Parent},
+    parent::{self, Attachment, Outcome, Parent},
 };
+use crate::report::{Refusal, Reports};
 
 /// The subset that a rule without any share leads to; no cluster has its name.
 const ZERO_WEIGHT: &str = "zero-weight";
@@ -24,25 +27,27 @@ const ZERO_WEIGHT: &str = "zero-weight";
 pub(super) fn translate(
     state: &MeshState,
     listeners: &[Bound],
+    attached: &mut Attached,
     output: &mut Vec<Config<VirtualService>>,
+    reports: &mut Reports,
 ) {
     for route in state.objects.tcp_routes.values() {
-        let parents = parent::resolve(
+        let attachment = parent::resolve(
             state,
-            listeners,
+            (listeners, reports),
             "TCPRoute",
             route,
             &route.spec.parent_refs,
             &[],
         );
+        let mut made = Made::default();
         for (index, rule) in route.spec.rules.iter().enumerate() {
             let name = format!("{}~tcp~{index}~{INFIX}", route.meta.name);
-            for (part, target) in targets(&parents).into_iter().enumerate() {
-                let Some(destinations) =
-                    destinations(state, "TCPRoute", &route.meta, rule, target.mesh)
-                else {
-                    continue;
-                };
+            for (part, target) in targets(&attachment.parents).into_iter().enumerate() {
+                let outcome = &mut made.of[usize::from(target.mesh)];
+                let found =
+                    destinations(state, "TCPRoute", &route.meta, rule, target.mesh, outcome);
+                let Some(destinations) = found else { continue };
                 let on_port = target.port.map(|port| L4MatchAttributes {
                     port,
                     ..L4MatchAttributes::default()
@@ -60,28 +65,30 @@ pub(super) fn translate(
                     }],
                     ..VirtualService::default()
                 };
+                made.leads(attached, &attachment, &spec.tcp[0].route);
                 output.push(finish("TCPRoute", &route.meta, &name, part, spec));
             }
         }
+        made.report(Kind::TcpRoute, &route.meta, &attachment, attached, reports);
     }
     for route in state.objects.tls_routes.values() {
         let hostnames = &route.spec.hostnames;
-        let parents = parent::resolve(
+        let attachment = parent::resolve(
             state,
-            listeners,
+            (listeners, reports),
             "TLSRoute",
             route,
             &route.spec.parent_refs,
             hostnames,
         );
+        let mut made = Made::default();
         for (index, rule) in route.spec.rules.iter().enumerate() {
             let name = format!("{}~tls~{index}~{INFIX}", route.meta.name);
-            for (part, target) in targets(&parents).into_iter().enumerate() {
-                let Some(destinations) =
-                    destinations(state, "TLSRoute", &route.meta, rule, target.mesh)
-                else {
-                    continue;
-                };
+            for (part, target) in targets(&attachment.parents).into_iter().enumerate() {
+                let outcome = &mut made.of[usize::from(target.mesh)];
+                let found =
+                    destinations(state, "TLSRoute", &route.meta, rule, target.mesh, outcome);
+                let Some(destinations) = found else { continue };
                 let names = target.names(hostnames);
                 let hosts = if target.mesh {
                     target.hosts
@@ -101,9 +108,46 @@ pub(super) fn translate(
                     }],
                     ..VirtualService::default()
                 };
+                made.leads(attached, &attachment, &spec.tls[0].route);
                 output.push(finish("TLSRoute", &route.meta, &name, part, spec));
             }
         }
+        made.report(Kind::TlsRoute, &route.meta, &attachment, attached, reports);
+    }
+}
+
+/// What became of the rules of one route: for gateways, and for the mesh.
+#[derive(Default)]
+struct Made {
+    of: [Outcome; 2],
+}
+
+impl Made {
+    /// Notes where requests get to.
+    fn leads(
+        &self,
+        attached: &mut Attached,
+        attachment: &Attachment<'_>,
+        destinations: &[RouteDestination],
+    ) {
+        let hosts = destinations.iter();
+        let hosts = hosts.filter_map(|route| Some(&*route.destination.as_ref()?.host));
+        attached.leads(&attachment.parents, hosts);
+    }
+
+    /// Reports what became of the route.
+    fn report(
+        self,
+        kind: Kind,
+        meta: &Meta,
+        attachment: &Attachment<'_>,
+        attached: &mut Attached,
+        reports: &mut Reports,
+    ) {
+        attached.count(attachment);
+        let report = attachment.report(meta, |mesh| self.of[usize::from(mesh)].clone());
+        let name = (kind, meta.namespaced_name());
+        reports.routes.insert(name, Arc::new(report));
     }
 }
 
@@ -145,7 +189,7 @@ fn targets(parents: &[Parent<'_>]) -> Vec<Target> {
     for parent in parents {
         match parent {
             Parent::Listener(bound) => {
-                gateways.push(format!("{}/{}", bound.namespace, bound.gateway()));
+                gateways.push(format!("{}/{}", bound.namespace, bound.gateway_name()));
                 let host = hostname(&bound.listener);
                 if !hosts.iter().any(|h| h == host) {
                     hosts.push(host.to_owned());
@@ -180,6 +224,7 @@ fn destinations(
     meta: &Meta,
     rule: &L4RouteRule,
     mesh: bool,
+    outcome: &mut Outcome,
 ) -> Option<Vec<RouteDestination>> {
     let used: Vec<_> = rule
         .backend_refs
@@ -197,9 +242,11 @@ fn destinations(
             weight: 0,
         }]);
     }
+    let (namespace, resolved) = (&meta.namespace, &mut outcome.resolved);
     let found = used.iter().map(|b| {
-        Ok::<_, String>(RouteDestination {
-            destination: Some(backend::destination(state, kind, &meta.namespace, b, mesh)?),
+        let destination = backend::destination(state, kind, namespace, b, mesh, resolved)?;
+        Ok::<_, Refusal>(RouteDestination {
+            destination: Some(destination),
             weight: if used.len() == 1 {
                 0
             } else {
@@ -207,12 +254,15 @@ fn destinations(
             },
         })
     });
-    let found: Result<_, _> = found.collect();
-    found
-        .inspect_err(|reason| {
+    match found.collect() {
+        Ok(found) => Some(found),
+        Err(refusal) => {
+            let reason = &refusal.message;
             tracing::debug!(route = %meta.namespaced_name(), reason, "route is not served");
-        })
-        .ok()
+            outcome.accepted = Err(refusal);
+            None
+        }
+    }
 }
 
 fn finish(

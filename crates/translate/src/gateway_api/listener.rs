@@ -9,15 +9,20 @@ use model::{
         gateway::{Port, Server, ServerTlsMode, ServerTlsSettings},
         gateway_api::{
             AllowedRoutes, FromNamespaces, FrontendTls, FrontendValidation, FrontendValidationMode,
-            Gateway, Listener, ListenerTlsMode, SecretReference,
+            Gateway, Listener, ListenerTlsMode, RouteGroupKind, SecretReference,
         },
     },
 };
 
 use super::{GROUP, INFIX, PARENTS, Reference, admits};
+use crate::report::{
+    self, GatewayReport, ListenerReport, ListenerSetReport, Refusal, Reports, Verdict,
+};
 
 /// Controller of gateways between networks, whose resources are named like the gateway.
 const EAST_WEST: &str = "istio.io/eastwest-controller";
+/// Controller of waypoints, which no listener here makes anything for.
+const WAYPOINT: &str = "istio.io/mesh-controller";
 /// Label that says which control plane a Gateway is for.
 const REVISION: &str = "istio.io/rev";
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
@@ -42,38 +47,62 @@ pub(super) struct Bound {
     pub kind: &'static str,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
+    /// Its place among the listeners of that object.
+    pub place: usize,
+    /// The Gateway.
+    pub gateway: NamespacedName,
+    /// Whether proxies serve it. Routes attach to the others too, and wait.
+    pub served: bool,
     /// The listener as written.
     pub listener: Listener,
 }
 
 impl Bound {
     /// Name of the Istio Gateway.
-    pub(super) fn gateway(&self) -> String {
+    pub(super) fn gateway_name(&self) -> String {
         format!("{}~{INFIX}~{}", self.name, self.listener.name)
     }
 
     /// Tells whether routes of a kind and namespace may attach.
     pub(super) fn admits(&self, state: &MeshState, kind: &str, namespace: &str) -> bool {
         let allowed = self.listener.allowed_routes.as_ref();
-        let by_default: &[&str] = match self.listener.protocol.as_str() {
-            "HTTP" | "HTTPS" => &["HTTPRoute", "GRPCRoute"],
-            "TCP" => &["TCPRoute"],
-            "TLS" => match self.listener.tls.as_ref().and_then(|tls| tls.mode) {
-                Some(ListenerTlsMode::Passthrough) => &["TLSRoute"],
-                _ => &["TLSRoute", "TCPRoute"],
-            },
-            _ => &[],
-        };
-        let listed = allowed.map_or(&[][..], |allowed| &allowed.kinds);
-        let fits = by_default.contains(&kind)
-            && (listed.is_empty()
-                || listed.iter().any(|k| {
-                    k.kind == kind && k.group.as_deref().is_none_or(|group| group == GROUP)
-                }));
-        fits && route_namespaces(allowed, |from, selector| {
-            admits(state, from, selector, &self.namespace, namespace)
-        })
+        kinds(&self.listener).0.contains(&kind)
+            && route_namespaces(allowed, |from, selector| {
+                admits(state, from, selector, &self.namespace, namespace)
+            })
     }
+}
+
+/// The kinds of routes that may attach to a listener, and whether it lists no others.
+fn kinds(listener: &Listener) -> (Vec<&'static str>, Verdict) {
+    let by_default: &[&'static str] = match listener.protocol.as_str() {
+        "HTTP" | "HTTPS" => &["HTTPRoute", "GRPCRoute"],
+        "TCP" => &["TCPRoute"],
+        "TLS" => match listener.tls.as_ref().and_then(|tls| tls.mode) {
+            Some(ListenerTlsMode::Passthrough) => &["TLSRoute"],
+            _ => &["TLSRoute", "TCPRoute"],
+        },
+        _ => &[],
+    };
+    let allowed = listener.allowed_routes.as_ref();
+    let listed = allowed.map_or(&[][..], |allowed| &allowed.kinds);
+    if listed.is_empty() {
+        return (by_default.to_vec(), Ok(()));
+    }
+    let is = |listed: &RouteGroupKind, kind: &str| {
+        listed.kind == kind && listed.group.as_deref().is_none_or(|group| group == GROUP)
+    };
+    let known = by_default.iter().copied();
+    let kinds = known.filter(|kind| listed.iter().any(|listed| is(listed, kind)));
+    let other = listed
+        .iter()
+        .find(|listed| !by_default.iter().any(|kind| is(listed, kind)));
+    let verdict = other.map_or(Ok(()), |other| {
+        let (kind, protocol) = (&other.kind, &listener.protocol);
+        let message = format!("routes of kind {kind} cannot attach to a listener of {protocol}");
+        Err(Refusal::new("InvalidRouteKinds", message))
+    });
+    (kinds.collect(), verdict)
 }
 
 fn route_namespaces<R>(
@@ -87,12 +116,24 @@ fn route_namespaces<R>(
     with(from, namespaces.and_then(|n| n.selector.as_ref()))
 }
 
+/// Lists the classes that we serve.
+pub(super) fn classes(state: &MeshState, reports: &mut Reports) {
+    let ours = [&*state.features.gateway_controller, EAST_WEST, WAYPOINT];
+    let classes = state.objects.gateway_classes.iter();
+    let classes = classes.filter(|(_, class)| ours.contains(&&*class.spec.controller_name));
+    reports.classes = classes.map(|(name, _)| name.clone()).collect();
+}
+
 /// Makes an Istio Gateway of every valid listener, and lists what routes may attach to.
-pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<api::Gateway>>) -> Vec<Bound> {
+pub(super) fn translate(
+    state: &MeshState,
+    output: &mut Vec<Config<api::Gateway>>,
+    reports: &mut Reports,
+) -> Vec<Bound> {
     let mut bound = Vec::new();
     for gateway in state.objects.kubernetes_gateways.values() {
         if let Some(shared) = Shared::of(state, gateway) {
-            shared.translate(output, &mut bound);
+            shared.translate(output, &mut bound, reports);
         }
     }
     bound
@@ -105,6 +146,7 @@ struct Shared<'a> {
     /// Host names of the services that it is reached by.
     services: Vec<String>,
     service_account: String,
+    is_waypoint: bool,
 }
 
 /// Ports taken by earlier listeners: the family of the protocol and the host names.
@@ -128,10 +170,12 @@ impl<'a> Shared<'a> {
             (Some(object), _) => object.spec.controller_name.as_str(),
             (None, name) if name == features.default_gateway_class => &*features.gateway_controller,
             (None, "istio-east-west") => EAST_WEST,
+            (None, "istio-waypoint") => WAYPOINT,
             _ => return None,
         };
         let for_routers = controller == features.gateway_controller;
-        if !for_routers && controller != EAST_WEST {
+        let is_waypoint = controller == WAYPOINT;
+        if !for_routers && !is_waypoint && controller != EAST_WEST {
             return None;
         }
         let meta = &gateway.meta;
@@ -176,9 +220,6 @@ impl<'a> Shared<'a> {
                 })
                 .collect()
         };
-        if services.is_empty() {
-            return None;
-        }
         let service_account = if is_managed {
             named(ACCOUNT_OVERRIDE)
         } else {
@@ -189,81 +230,179 @@ impl<'a> Shared<'a> {
             gateway,
             services,
             service_account,
+            is_waypoint,
         })
     }
 
-    fn translate(&self, output: &mut Vec<Config<api::Gateway>>, bound: &mut Vec<Bound>) {
+    fn translate(
+        &self,
+        output: &mut Vec<Config<api::Gateway>>,
+        bound: &mut Vec<Bound>,
+        reports: &mut Reports,
+    ) {
         let mut taken = Taken::new();
-        for listener in &self.gateway.spec.listeners {
-            self.add(
-                "Gateway",
-                &self.gateway.meta,
-                listener,
-                &mut taken,
-                output,
-                bound,
-            );
-        }
+        let meta = &self.gateway.meta;
+        let all = |kind,
+                   holder,
+                   listeners: &[Listener],
+                   taken: &mut Taken,
+                   output: &mut Vec<_>,
+                   bound: &mut Vec<_>| {
+            let listeners = listeners.iter().enumerate();
+            listeners
+                .map(|listener| self.add(kind, holder, listener, taken, output, bound))
+                .collect::<Vec<_>>()
+        };
+        let own = &self.gateway.spec.listeners;
+        let listeners = all("Gateway", meta, own, &mut taken, output, bound);
         let mut sets: Vec<_> = self
             .state
             .objects
             .listener_sets
             .values()
-            .filter(|set| self.admits_set(&set.meta, &set.spec.parent_ref))
+            .filter(|set| self.is_parent(&set.meta, &set.spec.parent_ref))
             .collect();
         sets.sort_by_key(|set| set.meta.creation_order());
+        let mut attached = 0;
         for set in sets {
-            for listener in &set.spec.listeners {
-                self.add(
-                    "ListenerSet",
-                    &set.meta,
-                    listener,
-                    &mut taken,
-                    output,
-                    bound,
-                );
-            }
+            let accepted = self.admits_set(&set.meta);
+            let own = &set.spec.listeners;
+            let listeners = if accepted.is_ok() {
+                attached += 1;
+                all("ListenerSet", &set.meta, own, &mut taken, output, bound)
+            } else {
+                Vec::new()
+            };
+            let report = ListenerSetReport {
+                generation: set.meta.generation,
+                accepted,
+                listeners,
+            };
+            let name = set.meta.namespaced_name();
+            reports.listener_sets.insert(name, Arc::new(report));
         }
+        let report = GatewayReport {
+            generation: meta.generation,
+            accepted: if self.services.is_empty() {
+                let message = "only host names of services are supported as addresses";
+                Err(Refusal::new("UnsupportedAddress", message))
+            } else {
+                Ok(())
+            },
+            resolved: None,
+            services: self.services.clone(),
+            by_address: self.is_waypoint,
+            listeners,
+            listener_sets: attached,
+        };
+        let name = meta.namespaced_name();
+        reports.gateways.insert(name, Arc::new(report));
     }
 
-    fn admits_set(&self, set: &Meta, parent: &api::gateway_api::ParentGatewayReference) -> bool {
+    /// Tells whether a `ListenerSet` names this Gateway.
+    fn is_parent(&self, set: &Meta, parent: &api::gateway_api::ParentGatewayReference) -> bool {
         let meta = &self.gateway.meta;
-        let is_parent = parent.group.as_deref().is_none_or(|group| group == GROUP)
+        parent.group.as_deref().is_none_or(|group| group == GROUP)
             && parent.kind.as_deref().is_none_or(|kind| kind == "Gateway")
             && *parent.name == *meta.name
-            && parent.namespace.as_deref().unwrap_or(&set.namespace) == &*meta.namespace;
+            && parent.namespace.as_deref().unwrap_or(&set.namespace) == &*meta.namespace
+    }
+
+    /// Says whether the Gateway takes listeners of a `ListenerSet`'s namespace.
+    fn admits_set(&self, set: &Meta) -> Verdict {
+        let meta = &self.gateway.meta;
         let allowed = self.gateway.spec.allowed_listeners.as_ref();
         let namespaces = allowed.and_then(|allowed| allowed.namespaces.as_ref());
         let from = namespaces
             .and_then(|n| n.from)
             .unwrap_or(FromNamespaces::None);
         let selector = namespaces.and_then(|n| n.selector.as_ref());
-        is_parent && admits(self.state, from, selector, &meta.namespace, &set.namespace)
+        if admits(self.state, from, selector, &meta.namespace, &set.namespace) {
+            return Ok(());
+        }
+        let name = meta.namespaced_name();
+        let message = format!("the gateway {name} takes no listeners of this namespace");
+        Err(Refusal::new("NotAllowed", message))
     }
 
+    /// Adds a listener, as far as it is valid, and says what became of it.
     fn add(
+        &self,
+        kind: &'static str,
+        holder: &Meta,
+        (place, listener): (usize, &Listener),
+        taken: &mut Taken,
+        output: &mut Vec<Config<api::Gateway>>,
+        bound: &mut Vec<Bound>,
+    ) -> ListenerReport {
+        let (kinds, only_known) = kinds(listener);
+        let mut report = ListenerReport {
+            name: listener.name.clone(),
+            port: listener.port,
+            kinds,
+            accepted: Ok(()),
+            alone: Ok(()),
+            resolved: only_known,
+            served: false,
+            attached: 0,
+        };
+        let tls = self.check(kind, holder, listener, taken, &mut report);
+        report.served = tls.is_some() && !self.services.is_empty();
+        let listener = Bound {
+            kind,
+            namespace: holder.namespace.clone(),
+            name: holder.name.clone(),
+            place,
+            gateway: self.gateway.meta.namespaced_name(),
+            served: report.served && !self.is_waypoint,
+            listener: listener.clone(),
+        };
+        if let Some(tls) = tls.filter(|_| listener.served) {
+            output.push(self.gateway_of(holder, &listener, tls));
+        }
+        bound.push(listener);
+        report
+    }
+
+    /// Looks whether a listener can be served, and with which TLS settings.
+    fn check(
         &self,
         kind: &'static str,
         holder: &Meta,
         listener: &Listener,
         taken: &mut Taken,
-        output: &mut Vec<Config<api::Gateway>>,
-        bound: &mut Vec<Bound>,
-    ) {
-        let Some(family) = family(&listener.protocol) else {
-            return;
+        report: &mut ListenerReport,
+    ) -> Option<Option<ServerTlsSettings>> {
+        let Some(family) = family(&listener.protocol, self.is_waypoint) else {
+            let message = format!("the protocol {} is not supported", listener.protocol);
+            report.accepted = Err(Refusal::new("UnsupportedProtocol", message));
+            return None;
         };
-        if !claim(taken, family, listener) {
+        if let Err(refusal) = claim(taken, family, listener) {
             tracing::debug!(gateway = %holder.name, listener = %listener.name, "listener conflicts");
-            return;
+            report.accepted = Err(refusal.clone());
+            report.alone = Err(refusal);
+            return None;
         }
-        let tls = match self.tls(kind, holder, listener) {
-            Ok(tls) => tls,
-            Err(reason) => {
+        match self.tls(kind, holder, listener, &mut report.resolved) {
+            Ok(tls) => Some(tls),
+            Err(refusal) => {
+                let reason = &refusal.message;
                 tracing::debug!(gateway = %holder.name, listener = %listener.name, reason, "listener is invalid");
-                return;
+                report.resolved = Err(refusal);
+                None
             }
-        };
+        }
+    }
+
+    /// Makes the Istio Gateway of a listener.
+    fn gateway_of(
+        &self,
+        holder: &Meta,
+        bound: &Bound,
+        tls: Option<ServerTlsSettings>,
+    ) -> Config<api::Gateway> {
+        let (kind, listener) = (bound.kind, &bound.listener);
         let server = Server {
             port: Some(Port {
                 number: listener.port,
@@ -279,22 +418,16 @@ impl<'a> Shared<'a> {
             servers: vec![server],
             ..api::Gateway::default()
         };
-        let listener = Bound {
-            kind,
-            namespace: holder.namespace.clone(),
-            name: holder.name.clone(),
-            listener: listener.clone(),
-        };
-        let gateway = crate::config(
+        crate::config(
             &holder.namespace,
-            &listener.gateway(),
+            &bound.gateway_name(),
             holder,
             spec,
             |meta| {
                 meta.created = self.gateway.meta.created;
                 let parent = format!(
                     "{kind}/{}/{}.{}",
-                    holder.name, listener.listener.name, holder.namespace
+                    holder.name, listener.name, holder.namespace
                 );
                 crate::annotate(meta, PARENTS, parent);
                 crate::annotate(meta, GATEWAY_SERVICE, self.services.join(","));
@@ -304,9 +437,7 @@ impl<'a> Shared<'a> {
                     crate::annotate(meta, PARENT_NAMESPACE, &*self.gateway.meta.namespace);
                 }
             },
-        );
-        output.push(gateway);
-        bound.push(listener);
+        )
     }
 
     /// Lists the hosts of a listener's server, each with the namespaces whose routes may attach.
@@ -340,12 +471,13 @@ impl<'a> Shared<'a> {
         kind: &'static str,
         holder: &Meta,
         listener: &Listener,
-    ) -> Result<Option<ServerTlsSettings>, String> {
+        resolved: &mut Verdict,
+    ) -> Result<Option<ServerTlsSettings>, Refusal> {
         if !matches!(listener.protocol.as_str(), "HTTPS" | "TLS") {
             return Ok(None);
         }
         let Some(tls) = &listener.tls else {
-            return Err("it has no TLS settings".to_owned());
+            return Err(invalid("it has no TLS settings"));
         };
         let mut settings = ServerTlsSettings::default();
         if tls.mode == Some(ListenerTlsMode::Passthrough) {
@@ -371,7 +503,8 @@ impl<'a> Shared<'a> {
             _ => ServerTlsMode::Simple,
         };
         if tls.certificate_refs.len() > CERTIFICATES {
-            return Err(format!("it names more than {CERTIFICATES} certificates"));
+            let message = format!("it names more than {CERTIFICATES} certificates");
+            return Err(invalid(message));
         }
         let found: Vec<_> = tls
             .certificate_refs
@@ -380,7 +513,10 @@ impl<'a> Shared<'a> {
             .collect();
         if !found.iter().any(Result::is_ok) {
             let reason = found.into_iter().find_map(Result::err);
-            return Err(reason.unwrap_or_else(|| "it names no certificate".to_owned()));
+            return Err(reason.unwrap_or_else(|| invalid("it names no certificate")));
+        }
+        for refusal in found.iter().filter_map(|found| found.as_ref().err()) {
+            report::note(resolved, Err(refusal.clone()));
         }
         // With the first one invalid the listener stays, and presents the mesh's certificate.
         if found[0].is_ok() {
@@ -424,34 +560,14 @@ impl<'a> Shared<'a> {
         kind: &str,
         holder: &Meta,
         reference: &SecretReference,
-    ) -> Result<String, String> {
+    ) -> Result<String, Refusal> {
         let name = &reference.name;
         if reference.group.as_deref().is_some_and(|g| !g.is_empty())
             || reference.kind.as_deref().is_some_and(|k| k != "Secret")
         {
-            return Err(format!("{name} is not a Secret"));
+            return Err(invalid(format!("{name} is not a Secret")));
         }
         let namespace = reference.namespace.as_deref().unwrap_or(&holder.namespace);
-        let key = NamespacedName::new(namespace, name.as_str());
-        let secret = self
-            .state
-            .objects
-            .secrets
-            .get(&key)
-            .ok_or_else(|| format!("secret {namespace}/{name} does not exist"))?;
-        let has = |fields: [&str; 2], marker: &[u8]| {
-            fields.iter().any(|field| {
-                let value = secret.spec.value(field);
-                value.is_some_and(|v| v.windows(marker.len()).any(|part| part == marker))
-            })
-        };
-        if !has(["tls.crt", "cert"], b"-----BEGIN CERTIFICATE-----")
-            || !has(["tls.key", "key"], b"PRIVATE KEY-----")
-        {
-            return Err(format!(
-                "secret {namespace}/{name} holds no certificate with key"
-            ));
-        }
         let asked = Reference {
             from_kind: kind,
             from_namespace: &holder.namespace,
@@ -461,7 +577,29 @@ impl<'a> Shared<'a> {
             to_name: name,
         };
         if !asked.is_allowed(self.state) {
-            return Err(format!("secret {namespace}/{name} is not granted"));
+            let own = &holder.namespace;
+            let message = format!(
+                "certificateRef {namespace}/{name} not accessible to a {kind} in namespace {own:?} \
+                 (missing a ReferenceGrant?)"
+            );
+            return Err(Refusal::new("RefNotPermitted", message));
+        }
+        let key = NamespacedName::new(namespace, name.as_str());
+        let secret = self.state.objects.secrets.get(&key);
+        let missing = || invalid(format!("secret {namespace}/{name} does not exist"));
+        let secret = secret.ok_or_else(missing)?;
+        let has = |fields: [&str; 2], marker: &[u8]| {
+            fields.iter().any(|field| {
+                let value = secret.spec.value(field);
+                value.is_some_and(|v| v.windows(marker.len()).any(|part| part == marker))
+            })
+        };
+        if !has(["tls.crt", "cert"], b"-----BEGIN CERTIFICATE-----")
+            || !has(["tls.key", "key"], b"PRIVATE KEY-----")
+        {
+            return Err(invalid(format!(
+                "secret {namespace}/{name} holds no certificate with key"
+            )));
         }
         Ok(format!("kubernetes-gateway://{namespace}/{name}"))
     }
@@ -471,10 +609,13 @@ impl<'a> Shared<'a> {
         &self,
         validation: &FrontendValidation,
         settings: &mut ServerTlsSettings,
-    ) -> Result<(), String> {
+    ) -> Verdict {
         let own = &self.gateway.meta.namespace;
         let objects = &self.state.objects;
-        let mut reason = "it names no certificates for clients".to_owned();
+        let mut refusal = Refusal::new(
+            "InvalidCACertificateRef",
+            "it names no certificates for clients",
+        );
         for reference in &validation.ca_certificate_refs {
             let namespace = reference.namespace.as_deref().unwrap_or(own);
             let key = NamespacedName::new(namespace, reference.name.as_str());
@@ -494,7 +635,12 @@ impl<'a> Shared<'a> {
                 to_name: &resource,
             };
             if !exists || !asked.is_allowed(self.state) {
-                reason = format!("{} {key} cannot be used", reference.kind);
+                refusal.reason = match scheme {
+                    "" => "InvalidCACertificateKind",
+                    _ if exists => "RefNotPermitted",
+                    _ => "InvalidCACertificateRef",
+                };
+                refusal.message = format!("{} {key} cannot be used", reference.kind);
                 continue;
             }
             settings.ca_cert_credential_name = format!("{scheme}://{key}-cacert");
@@ -506,8 +652,13 @@ impl<'a> Shared<'a> {
             }
             return Ok(());
         }
-        Err(reason)
+        Err(refusal)
     }
+}
+
+/// A certificate that cannot be presented.
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new("InvalidCertificateRef", message)
 }
 
 fn validation(frontend: &FrontendTls, port: u32) -> Option<&FrontendValidation> {
@@ -528,22 +679,31 @@ pub(super) fn hostname(listener: &Listener) -> &str {
 }
 
 /// What may share a port; `None` for protocols that are not served.
-fn family(protocol: &str) -> Option<&'static str> {
+fn family(protocol: &str, is_waypoint: bool) -> Option<&'static str> {
     match protocol {
         "HTTP" => Some("HTTP"),
         "HTTPS" | "TLS" => Some("TLS"),
         "TCP" => Some("TCP"),
+        "HBONE" if is_waypoint => Some("HBONE"),
         _ => None,
     }
 }
 
-/// Takes the port and host of a listener; `false` when an earlier one has them.
-fn claim(taken: &mut Taken, family: &'static str, listener: &Listener) -> bool {
+/// Takes the port and host of a listener.
+///
+/// # Errors
+/// When an earlier one has them.
+fn claim(taken: &mut Taken, family: &'static str, listener: &Listener) -> Verdict {
     let (there, hosts) = taken.entry(listener.port).or_insert((family, Vec::new()));
-    let host = hostname(listener);
-    if *there != family || hosts.iter().any(|h| h == host) {
-        return false;
+    let (host, port) = (hostname(listener), listener.port);
+    if *there != family {
+        let message = format!("another listener of port {port} has another protocol");
+        return Err(Refusal::new("ProtocolConflict", message));
+    }
+    if hosts.iter().any(|h| h == host) {
+        let message = format!("another listener of port {port} has the host {host}");
+        return Err(Refusal::new("HostnameConflict", message));
     }
     hosts.push(host.to_owned());
-    true
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! `BackendTLSPolicy` objects as DestinationRules: one for each host, with the ports that policies
 //! name on their own.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
 
 use model::{
     Config, MeshState, Meta, NamespacedName,
@@ -15,7 +18,8 @@ use model::{
     },
 };
 
-use super::{INFIX, PARENTS};
+use super::{Attached, INFIX, PARENTS};
+use crate::report::{PolicyReport, Refusal, Reports, Verdict};
 
 /// Names a secret that is never served.
 const INVALID: &str = "invalid://";
@@ -28,14 +32,24 @@ struct Rule<'a> {
     ports: BTreeMap<u32, ClientTlsSettings>,
 }
 
-pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<DestinationRule>>) {
+pub(super) fn translate(
+    state: &MeshState,
+    attached: &Attached,
+    output: &mut Vec<Config<DestinationRule>>,
+    reports: &mut Reports,
+) {
     let mut policies: Vec<_> = state.objects.backend_tls_policies.values().collect();
     policies.sort_by_key(|policy| policy.meta.creation_order());
     let mut rules: BTreeMap<(String, String), Rule<'_>> = BTreeMap::new();
     for policy in policies {
         let namespace = policy.meta.namespace.to_string();
+        let resolved = check(state, &namespace, &policy.spec.validation);
+        // It is for something as soon as one target takes it.
+        let mut accepted = Err(Refusal::new("TargetNotFound", "no target is there"));
+        let mut gateways = BTreeSet::new();
         for target in &policy.spec.target_refs {
             for (host, name) in hosts(state, &namespace, target) {
+                gateways.extend(attached.gateways.get(&host).into_iter().flatten().cloned());
                 let port = match &target.section_name {
                     Some(section) => {
                         let service = crate::service(state, &namespace, &host);
@@ -45,6 +59,8 @@ pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<DestinationRu
                     }
                     None => None,
                 };
+                let exists = crate::service(state, &namespace, &host).is_some();
+                let taken = format!("an older policy is for {host}");
                 let key = (namespace.clone(), host);
                 let rule = rules.entry(key).or_insert_with(|| Rule {
                     oldest: &policy.meta,
@@ -53,17 +69,39 @@ pub(super) fn translate(state: &MeshState, output: &mut Vec<Config<DestinationRu
                     ports: BTreeMap::new(),
                 });
                 // Of policies for one target the oldest counts.
-                match port {
-                    Some(port) => {
-                        let settings = || settings(state, policy);
-                        rule.ports.entry(port).or_insert_with(settings);
-                    }
+                let is_taken = match port {
+                    Some(port) => match rule.ports.entry(port) {
+                        Entry::Occupied(_) => true,
+                        Entry::Vacant(free) => {
+                            free.insert(settings(state, policy));
+                            false
+                        }
+                    },
+                    None if rule.tls.is_some() => true,
                     None => {
-                        rule.tls.get_or_insert_with(|| settings(state, policy));
+                        rule.tls = Some(settings(state, policy));
+                        false
                     }
+                };
+                if !is_taken && exists {
+                    accepted = Ok(());
+                } else if exists && accepted.is_err() {
+                    accepted = Err(Refusal::new("Conflicted", taken));
                 }
             }
         }
+        if resolved.is_err() && accepted.is_ok() {
+            let message = "no certificate that verifies the backend can be used";
+            accepted = Err(Refusal::new("NoValidCACertificate", message));
+        }
+        let report = PolicyReport {
+            generation: policy.meta.generation,
+            accepted,
+            resolved,
+            gateways,
+        };
+        let name = policy.meta.namespaced_name();
+        reports.policies.insert(name, Arc::new(report));
     }
     for ((namespace, host), rule) in rules {
         let of_ports = rule
@@ -135,6 +173,23 @@ fn settings(state: &MeshState, policy: &Config<BackendTlsPolicy>) -> ClientTlsSe
         credential_name: credential(state, &policy.meta.namespace, validation),
         ..ClientTlsSettings::default()
     }
+}
+
+/// Says whether the certificates of a policy can be used, as far as it names any.
+fn check(state: &MeshState, namespace: &str, validation: &BackendTlsValidation) -> Verdict {
+    let Some(reference) = validation.ca_certificate_refs.first() else {
+        return Ok(());
+    };
+    if credential(state, namespace, validation) != INVALID {
+        return Ok(());
+    }
+    let (group, kind, name) = (&reference.group, &reference.kind, &reference.name);
+    if group.is_empty() && kind == "ConfigMap" {
+        let message = format!("ConfigMap {namespace}/{name} holds no certificate");
+        return Err(Refusal::new("InvalidCACertificateRef", message));
+    }
+    let message = format!("certificates of group {group:?} kind {kind:?} are not supported");
+    Err(Refusal::new("InvalidKind", message))
 }
 
 /// Names the certificates that verify a backend: empty for those of the platform, and of the first
