@@ -78,6 +78,8 @@ pub struct Setup {
     pub monitoring: SocketAddr,
     /// File that the log is added to.
     pub log: PathBuf,
+    /// Longest time from the start to readiness; 30 s, but more where what it reads is slow to come.
+    pub patience: Duration,
 }
 
 impl Setup {
@@ -97,6 +99,7 @@ impl Setup {
             http: free()?,
             monitoring: free()?,
             log: folder.join("istiod.log"),
+            patience: START,
         })
     }
 }
@@ -135,7 +138,7 @@ impl ControlPlane {
         let mut process = Process::start("istiod", command, &setup.log)?;
         let http = setup.http;
         process
-            .until("ready", START, async || {
+            .until("ready", setup.patience, async || {
                 http::get(http, "istiod", "/ready", &[]).await?.ok()
             })
             .await?;

@@ -19,7 +19,7 @@ use model::{
 
 use crate::{
     intake::{Change, Intake, Options},
-    registry,
+    registry::{self, Registry, Told},
 };
 
 /// What one cluster said last.
@@ -44,6 +44,8 @@ impl Said {
 #[derive(Default, Debug)]
 pub(crate) struct Clusters {
     intakes: BTreeMap<Arc<str>, Intake>,
+    /// Workloads of clusters that are gone, or read anew.
+    gone: Vec<Told>,
     /// What the own cluster said last.
     own: Said,
     /// What the others said last.
@@ -63,24 +65,41 @@ impl Clusters {
         now: Instant,
     ) {
         if fresh {
-            self.intakes.remove(&cluster);
+            self.remove(&cluster);
         }
         let intake = self.intakes.entry(cluster.clone()).or_insert_with(|| {
             let mut identity = model::state::MeshIdentity::clone(&own.identity);
             identity.cluster = cluster;
-            Intake::new(Options {
+            let mut intake = Intake::new(Options {
                 features: own.features.as_ref().clone(),
                 identity,
                 mesh: own.mesh.as_ref().clone(),
                 networks: own.networks.as_ref().clone(),
-            })
+            });
+            intake.registry_mut().tell();
+            intake
         });
         intake.apply(changes, now);
     }
 
     /// Forgets a cluster.
     pub(crate) fn remove(&mut self, cluster: &str) {
-        self.intakes.remove(cluster);
+        if let Some(intake) = self.intakes.remove(cluster) {
+            self.gone.extend(intake.registry().tell_all_gone());
+        }
+    }
+
+    /// The registries that have workloads, and which workloads have changed since the last time.
+    pub(crate) fn workloads(&mut self) -> (Vec<&mut Registry>, Vec<Told>) {
+        let mut told = std::mem::take(&mut self.gone);
+        let intakes = self.intakes.values_mut();
+        let registries: Vec<&mut Registry> = intakes.map(Intake::registry_mut).collect();
+        let mut all = Vec::with_capacity(registries.len());
+        for registry in registries {
+            told.extend(registry.take_told());
+            all.push(registry);
+        }
+        (all, told)
     }
 
     /// Has all clusters take a change that concerns them all.
@@ -308,9 +327,7 @@ mod tests {
             "---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: web, namespace: a, labels: {{kubernetes.io/service-name: web}}}}, addressType: IPv4, ports: [{{name: http, port: 8080}}], endpoints: [{}]}}\n",
             listed.join(", ")
         ).expect("writing to a string does not fail");
-        let decoded = Decoder::default().decode("test", &text);
-        assert!(decoded.findings.is_empty(), "{:?}", decoded.findings);
-        decoded.objects.into_iter().map(Change::Apply).collect()
+        decode(&text)
     }
 
     fn of(cluster: &str, fresh: bool, changes: Vec<Change>) -> Change {
@@ -384,6 +401,92 @@ mod tests {
             &[("Kubernetes", "10.9.0.1")],
             &[("Kubernetes", "10.0.0.3")],
         );
+    }
+
+    fn decode(text: &str) -> Vec<Change> {
+        let decoded = Decoder::default().decode("test", text);
+        assert!(decoded.findings.is_empty(), "{:?}", decoded.findings);
+        decoded.objects.into_iter().map(Change::Apply).collect()
+    }
+
+    fn entry(name: &str, address: &str, app: &str) -> Vec<Change> {
+        decode(&format!(
+            "{{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {{name: {name}, namespace: a}}, spec: {{address: {address}, labels: {{app: {app}}}}}}}"
+        ))
+    }
+
+    fn selecting(app: &str) -> Vec<Change> {
+        decode(&format!(
+            "{{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {{name: e, namespace: a}}, spec: {{hosts: [e.example], resolution: STATIC, ports: [{{number: 80, name: http, protocol: HTTP}}], workloadSelector: {{labels: {{app: {app}}}}}}}}}"
+        ))
+    }
+
+    /// What the entry's host has: cluster and address of each endpoint.
+    #[track_caller]
+    fn check_entry(intake: &Intake, expected: &[(&str, &str)]) {
+        let state = intake.state();
+        let key = ServiceKey::new("a", "e.example");
+        let endpoints = state.endpoints.get(&key);
+        let lists = endpoints.iter().flat_map(|e| e.shards.values());
+        let found: Vec<(&str, &str)> = lists
+            .flat_map(|list| list.iter().map(|e| (&*e.cluster, e.address())))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn entries_select_workloads_of_all_clusters() {
+        let mut intake = Intake::new(Options::default());
+        intake.apply(entry("v2", "1.0.0.2", "x"), now());
+        intake.apply(selecting("x"), now());
+        check_entry(&intake, &[("Kubernetes", "1.0.0.2")]);
+        let mut remote = entry("v1", "1.0.0.1", "x");
+        remote.extend(entry("v3", "1.0.0.3", "z"));
+        let request = intake.apply([of("far", true, remote)], now());
+        let key = ServiceKey::new("a", "e.example");
+        assert!(request.endpoints.contains(&key), "{request:?}");
+        let both = [("far", "1.0.0.1"), ("Kubernetes", "1.0.0.2")];
+        check_entry(&intake, &both);
+        // One becomes another's, the entry selects others, and back.
+        intake.apply([of("far", false, entry("v1", "1.0.0.1", "z"))], now());
+        check_entry(&intake, &both[1..]);
+        intake.apply(selecting("z"), now());
+        check_entry(&intake, &[("far", "1.0.0.1"), ("far", "1.0.0.3")]);
+        intake.apply([of("far", true, entry("v3", "1.0.0.4", "z"))], now());
+        check_entry(&intake, &[("far", "1.0.0.4")]);
+        intake.apply([Change::ClusterGone("far".into())], now());
+        check_entry(&intake, &[]);
+    }
+
+    #[test]
+    fn entries_select_pods_of_all_clusters() {
+        let pod = |name: &str, address: &str| {
+            decode(&format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: a, labels: {{app: x}}}}, spec: {{serviceAccountName: s}}, status: {{phase: Running, podIP: {address}, conditions: [{{type: Ready, status: 'True'}}]}}}}"
+            ))
+        };
+        let mut intake = Intake::new(Options::default());
+        intake.apply([of("far", true, pod("p", "10.2.0.1"))], now());
+        intake.apply(selecting("x"), now());
+        check_entry(&intake, &[("far", "10.2.0.1")]);
+        intake.apply(pod("p", "10.1.0.1"), now());
+        check_entry(&intake, &[("Kubernetes", "10.1.0.1"), ("far", "10.2.0.1")]);
+    }
+
+    #[test]
+    fn services_select_workload_entries_of_their_own_cluster() {
+        let service = || {
+            decode(
+                "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: a}, spec: {clusterIP: 10.9.0.1, selector: {app: x}, ports: [{name: http, port: 80}]}}",
+            )
+        };
+        let mut intake = Intake::new(Options::default());
+        intake.apply(service(), now());
+        let mut remote = service();
+        remote.extend(entry("v", "1.0.0.1", "x"));
+        intake.apply([of("far", true, remote)], now());
+        let vips = [("Kubernetes", "10.9.0.1"), ("far", "10.9.0.1")];
+        check(&intake, &vips, &[("far", "1.0.0.1")]);
     }
 
     #[test]

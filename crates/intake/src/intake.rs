@@ -99,7 +99,15 @@ impl Intake {
         let mut store = Store::default();
         store.set_selectors(&mut state);
         let mut registry = Registry::new(&state);
-        registry.apply(&mut state, &[], true, true, &mut PushRequest::default());
+        let nobody = (&mut [][..], &[][..]);
+        registry.apply(
+            &mut state,
+            &[],
+            true,
+            true,
+            nobody,
+            &mut PushRequest::default(),
+        );
         Self {
             keys: KeySets::new(&state.features.remote_jwks),
             state,
@@ -205,13 +213,6 @@ impl Intake {
             }
         }
         let gateways = mesh_changed || names_changed;
-        self.registry.apply(
-            &mut self.state,
-            &updates,
-            mesh_changed,
-            gateways,
-            &mut request,
-        );
         for (cluster, changes) in others {
             match changes {
                 Some((changes, fresh)) => {
@@ -221,6 +222,15 @@ impl Intake {
                 None => self.clusters.remove(&cluster),
             }
         }
+        let (mut registries, told) = self.clusters.workloads();
+        self.registry.apply(
+            &mut self.state,
+            &updates,
+            mesh_changed,
+            gateways,
+            (&mut registries, &told),
+            &mut request,
+        );
         self.clusters.settle(&self.state, &mut request);
         if !request.is_empty() {
             request.started = Some(now);
@@ -254,8 +264,12 @@ impl Intake {
         self.registry.parked() + self.clusters.parked()
     }
 
+    /// The registry, which may be told to tell of workloads.
+    pub(crate) fn registry_mut(&mut self) -> &mut Registry {
+        &mut self.registry
+    }
+
     /// The registry, to look inside.
-    #[cfg(test)]
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }

@@ -12,6 +12,7 @@ mod derive;
 mod entries;
 mod few;
 mod filing;
+mod foreign;
 mod kubernetes;
 mod labels;
 mod networks;
@@ -34,7 +35,6 @@ use model::{
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-pub(crate) use self::publish::note_endpoints;
 use self::{
     few::Few,
     labels::{LabelIndex, SelectorIndex},
@@ -43,6 +43,7 @@ use self::{
     vip::LegacyAddresses,
     workload::Workload,
 };
+pub(crate) use self::{foreign::Told, publish::note_endpoints};
 
 /// Fewest keys for which deriving in parallel pays.
 const PARALLEL_FROM: usize = 64;
@@ -177,6 +178,8 @@ pub(crate) struct Registry {
     /// Services whose addresses are those of nodes.
     node_port_services: BTreeSet<NamespacedName>,
     parked: BTreeMap<NamespacedName, Vec<Parked>>,
+    /// Workloads that have changed, for whoever asked to be told.
+    told: Option<Vec<Told>>,
     derivations: Derivations,
 }
 
@@ -203,6 +206,7 @@ impl Registry {
             gateway_addresses: BTreeMap::new(),
             node_port_services: BTreeSet::new(),
             parked: BTreeMap::new(),
+            told: None,
             derivations: Derivations::default(),
         }
     }
@@ -250,18 +254,23 @@ impl Registry {
     /// Brings the derived part of `state` up to date with its objects, of which `updates` have changed,
     /// and adds to `request` what that changed. `mesh_changed` says that the mesh configuration or
     /// the networks may have changed, too, `gateways_changed` that gateways have to be collected anew.
+    /// `others` are the registries of other clusters, and `told` is what has changed of their workloads.
     pub(crate) fn apply(
         &mut self,
         state: &mut MeshState,
         updates: &[Update],
         mesh_changed: bool,
         gateways_changed: bool,
+        (others, told): (&mut [&mut Self], &[Told]),
         request: &mut PushRequest,
     ) {
         let mut dirty = Dirty {
             gateways: gateways_changed,
             ..Dirty::default()
         };
+        for workload in told {
+            self.mark_told(workload, &mut dirty);
+        }
         let settings_may_change = mesh_changed
             || updates.iter().any(|u| {
                 u.key.kind == Kind::Namespace && u.key.name == state.identity.system_namespace
@@ -280,7 +289,7 @@ impl Registry {
         self.derive_workload_entries(state, &mut dirty);
         self.derive_services(state, &mut dirty, request);
         self.derive_entries(state, &mut dirty, request);
-        self.derive_endpoints(state, &mut dirty, request);
+        self.derive_endpoints(state, others, &mut dirty, request);
         if dirty.gateways {
             self.derive_gateways(state, request);
         }

@@ -77,15 +77,22 @@ pub(crate) async fn start(
     let mesh = MeshMap {
         namespace: namespace.clone(),
         revision: settings.revision.as_str().into(),
+        shared: settings.shared_mesh.as_deref().map(Into::into),
         mesh: args.mesh.mesh_config.is_none().then(MeshConfig::default),
         networks: args.mesh.mesh_networks.is_none(),
         resolve_names: settings.features.resolve_hostname_gateways,
     };
+    if mesh.mesh.is_none()
+        && let Some(name) = &mesh.shared
+    {
+        tracing::warn!(%name, "SHARED_MESH_CONFIG is not read beside --mesh-config");
+    }
     let tables = Tables::default();
     let secrets = RemoteSecrets::new(id.clone(), namespace);
     let remotes = secrets.remotes();
     let progress = remotes.progress();
-    let options = SourceOptions::all(id.clone());
+    let options = SourceOptions::all(id.clone())
+        .without(&settings.ignored_resources, &settings.included_resources);
     let source = ClusterSource::new(connection.client.clone(), options, tables.clone())
         .turning(Kind::ConfigMap, mesh.turn())
         .turning(Kind::Secret, secrets.turn());

@@ -89,6 +89,14 @@ pub struct Settings {
     /// How long a start waits for remote clusters that do not answer, 0 = without end;
     /// `PILOT_REMOTE_CLUSTER_TIMEOUT`, 30s.
     pub remote_timeout: Duration,
+    /// Name of a ConfigMap in the own namespace whose mesh configuration lies below that of the
+    /// ConfigMap of the revision; `SHARED_MESH_CONFIG`, none.
+    pub shared_mesh: Option<String>,
+    /// Custom kinds that are not read, by the names of their definitions, `*.GROUP` for all of a group;
+    /// `PILOT_IGNORE_RESOURCES`, none.
+    pub ignored_resources: Vec<String>,
+    /// Those of them that are read nevertheless; `PILOT_INCLUDE_RESOURCES`, none.
+    pub included_resources: Vec<String>,
     /// The namespace throttle; `PILOT_ENABLE_NAMESPACE_THROTTLE`, `PILOT_NAMESPACE_THROTTLE_…`.
     pub throttle: throttle::Settings<Arc<str>>,
     /// Fetching the keys of token issuers.
@@ -209,15 +217,10 @@ impl Settings {
         let keys = KeySettings::read(&mut reader);
         let security = security::SecuritySettings::read(&mut reader);
         let history = read_history(&mut reader);
-        let peers = reader.parsed(
-            "PILOT_PEERS",
-            Vec::new(),
-            "HOST:PORT of replicas with commas between them",
-            |text| {
-                let places = text.split(',').map(str::trim).filter(|t| !t.is_empty());
-                Some(places.map(str::to_owned).collect())
-            },
-        );
+        let list = |text: String| {
+            let items = text.split(',').map(str::trim).filter(|t| !t.is_empty());
+            items.map(str::to_owned).collect::<Vec<_>>()
+        };
         let writes = writes::WriteSettings::read(&mut reader);
         let settings = Self {
             debounce_after,
@@ -237,11 +240,14 @@ impl Settings {
             namespace,
             cluster: text("CLUSTER_ID", "Kubernetes"),
             remote_timeout,
+            shared_mesh: Some(text("SHARED_MESH_CONFIG", "")).filter(|name| !name.is_empty()),
+            ignored_resources: list(text("PILOT_IGNORE_RESOURCES", "")),
+            included_resources: list(text("PILOT_INCLUDE_RESOURCES", "")),
             throttle,
             keys,
             security,
             pod: text("POD_NAME", ""),
-            peers,
+            peers: list(text("PILOT_PEERS", "")),
             history,
             writes,
             features,

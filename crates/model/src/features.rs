@@ -145,6 +145,8 @@ features! {
     "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES" kubernetes_select_workload_entries: bool = true;
     /// ServiceEntries select pods.
     "PILOT_ENABLE_SERVICEENTRY_SELECT_PODS" service_entry_select_pods: bool = true;
+    /// ServiceEntries select WorkloadEntries of other clusters.
+    "PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY" cross_cluster_workload_entries: bool = true;
     /// WorkloadEntries with health checks are endpoints only while healthy.
     "PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS" workload_entry_health_checks: bool = true;
     /// External ServiceEntries carry canonical service labels.

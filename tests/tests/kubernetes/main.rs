@@ -4,6 +4,7 @@
 //! leaves them out, `cargo xtask test` runs them; alone they run by
 //! `cargo test --test kubernetes -- --ignored`.
 
+mod chaos;
 mod faults;
 mod large;
 mod objects;

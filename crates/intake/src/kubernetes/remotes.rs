@@ -24,12 +24,13 @@ use crate::intake::Change;
 const LABEL: &str = "istio/multiCluster";
 
 /// What is read of a further cluster: what services and endpoints are made of.
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::Namespace,
     Kind::Node,
     Kind::Pod,
     Kind::Service,
     Kind::EndpointSlice,
+    Kind::WorkloadEntry,
 ];
 
 /// Batches of one cluster that may wait; the cluster waits then, and no other.

@@ -52,6 +52,24 @@ impl SourceOptions {
             kinds: Kind::ALL.to_vec(),
         }
     }
+
+    /// Leaves out custom kinds whose definition's name (`virtualservices.networking.istio.io`) is one of
+    /// `ignored` and none of `included`. `*.istio.io` names all that end so.
+    #[must_use]
+    pub fn without(mut self, ignored: &[String], included: &[String]) -> Self {
+        let names = |patterns: &[String], name: &str| {
+            patterns.iter().any(|p| match p.strip_prefix('*') {
+                Some(suffix) => name.ends_with(suffix),
+                None => p == name,
+            })
+        };
+        self.kinds
+            .retain(|kind| match Resource::of(*kind).definition() {
+                Some(name) => !names(ignored, &name) || names(included, &name),
+                None => true,
+            });
+        self
+    }
 }
 
 /// Nobody takes changes any more.

@@ -7,6 +7,7 @@ use super::{
     Dirty, Entry, Registry, entries,
     few::Few,
     filing::{mark_slices, refile, unfile},
+    foreign::selectable,
     kubernetes, kubernetes_service, map_all, networks, note, replace_services, same_service,
     vip::LegacyAddresses,
     workload::Workload,
@@ -67,12 +68,8 @@ impl Registry {
                     mark_slices(state, self.slices_of_pod.get(rival), dirty);
                 }
             }
-            let ready = |w: &Option<Arc<Workload>>| {
-                w.as_ref()
-                    .filter(|w| w.selectable)
-                    .map(|w| w.labels.clone())
-            };
-            let (old_labels, new_labels) = (ready(&old), ready(&new));
+            let (old_labels, new_labels) = (selectable(old.as_ref()), selectable(new.as_ref()));
+            self.note_told(Kind::Pod, &name, old_labels.as_ref(), new_labels.as_ref());
             self.pod_labels.replace(
                 &name.namespace,
                 &name.name,
@@ -106,12 +103,8 @@ impl Registry {
             if old == new {
                 continue;
             }
-            let selectable = |w: &Option<Arc<Workload>>| {
-                w.as_ref()
-                    .filter(|w| w.selectable)
-                    .map(|w| w.labels.clone())
-            };
-            let (old, new) = (selectable(&old), selectable(&new));
+            let (old, new) = (selectable(old.as_ref()), selectable(new.as_ref()));
+            self.note_told(Kind::WorkloadEntry, &name, old.as_ref(), new.as_ref());
             let NamespacedName {
                 namespace,
                 name: own,

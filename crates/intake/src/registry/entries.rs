@@ -22,8 +22,8 @@ use rustc_hash::FxHashMap;
 use super::{
     Entry,
     few::Few,
+    foreign::selects_foreign,
     kubernetes::traffic_distribution,
-    labels::LabelIndex,
     settings::Settings,
     vip::LegacyAddresses,
     workload::{Workload, unix_path},
@@ -267,10 +267,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) entries: &'a Table<ServiceEntry>,
     pub(super) derived: &'a FxHashMap<NamespacedName, Entry>,
-    pub(crate) pods: &'a FxHashMap<NamespacedName, Arc<Workload>>,
-    pub(crate) pod_labels: &'a LabelIndex,
-    pub(crate) workload_entries: &'a FxHashMap<NamespacedName, Arc<Workload>>,
-    pub(crate) workload_entry_labels: &'a LabelIndex,
+    /// Where workloads are: in the own cluster, then in others.
+    pub(super) clusters: &'a [&'a super::Registry],
 }
 
 /// Derives the endpoints of one host of one namespace: those of all its entries, by creation time,
@@ -330,7 +328,7 @@ fn entry_endpoints(
         Resolution::DnsLb | Resolution::DnsRoundRobinLb
     );
     let mut endpoints = Vec::new();
-    let mut add = |workload: &Workload| {
+    let mut add = |workload: &Workload, settings: &Settings| {
         for (spec, port) in spec
             .ports
             .iter()
@@ -341,20 +339,16 @@ fn entry_endpoints(
         }
     };
     if let Some(selector) = &spec.workload_selector {
-        for workload in selected(&meta.namespace, &selector.labels, inputs) {
+        for (workload, settings) in selected(&meta.namespace, &selector.labels, inputs) {
             if is_dns || !workload.dns_only {
-                add(workload);
+                add(workload, settings);
             }
         }
     } else if !spec.endpoints.is_empty() {
         for (index, inline) in spec.endpoints.iter().enumerate() {
             let name = format!("{}-{index}", meta.name);
-            add(&Workload::of_inline(
-                inline,
-                &meta.namespace,
-                &name,
-                settings,
-            ));
+            let workload = Workload::of_inline(inline, &meta.namespace, &name, settings);
+            add(&workload, settings);
         }
     } else if is_dns {
         let mut workload = Workload::of_inline(
@@ -367,41 +361,54 @@ fn entry_endpoints(
             settings,
         );
         workload.labels = Arc::new(Labels::new());
-        add(&workload);
+        add(&workload, settings);
     }
     endpoints
 }
 
-/// Lists the workloads that an entry selects: pods, then WorkloadEntries, each by name.
+/// Lists the workloads that an entry selects, with the settings of their clusters: pods, then
+/// WorkloadEntries, each by name, the own cluster's before others'.
 fn selected<'a>(
-    namespace: &'a Arc<str>,
-    selector: &'a Labels,
+    namespace: &Arc<str>,
+    selector: &Labels,
     inputs: Inputs<'a>,
-) -> impl Iterator<Item = &'a Workload> {
-    let find = move |table: &'a FxHashMap<NamespacedName, Arc<Workload>>, name: &Arc<str>| {
-        let key = NamespacedName {
-            namespace: namespace.clone(),
-            name: name.clone(),
-        };
-        table
-            .get(&key)
-            .map(|w| &**w)
-            .filter(|w| w.selectable && selects(selector, &w.labels))
-    };
-    let pods = inputs
-        .settings
-        .features
-        .service_entry_select_pods
-        .then_some(inputs.pod_labels);
-    let pods = pods
-        .into_iter()
-        .flat_map(move |index| index.candidates(namespace, selector))
-        .filter_map(move |name| find(inputs.pods, name));
-    let entries = inputs
-        .workload_entry_labels
-        .candidates(namespace, selector)
-        .filter_map(move |name| find(inputs.workload_entries, name));
-    pods.chain(entries)
+) -> Vec<(&'a Workload, &'a Settings)> {
+    let mut all = Vec::new();
+    for kind in [Kind::Pod, Kind::WorkloadEntry] {
+        let mut of_kind = Vec::new();
+        for (at, cluster) in inputs.clusters.iter().enumerate() {
+            let (table, labels, counts) = match kind {
+                Kind::Pod => (
+                    &cluster.pods,
+                    &cluster.pod_labels,
+                    inputs.settings.features.service_entry_select_pods,
+                ),
+                _ => (
+                    &cluster.workload_entries,
+                    &cluster.workload_entry_labels,
+                    at == 0 || selects_foreign(kind, inputs.settings),
+                ),
+            };
+            if !counts {
+                continue;
+            }
+            for name in labels.candidates(namespace, selector) {
+                let key = NamespacedName {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
+                let found = table.get(&key);
+                let found = found.filter(|w| w.selectable && selects(selector, &w.labels));
+                of_kind.extend(found.map(|w| (name, (&**w, &cluster.settings))));
+            }
+        }
+        // Stable: those of one cluster are sorted, and equal names stay in the order of clusters.
+        if inputs.clusters.len() > 1 {
+            of_kind.sort_by_key(|(name, _)| *name);
+        }
+        all.extend(of_kind.into_iter().map(|(_, workload)| workload));
+    }
+    all
 }
 
 fn endpoint(

@@ -20,14 +20,15 @@ impl Registry {
     pub(super) fn derive_endpoints(
         &mut self,
         state: &mut MeshState,
+        others: &mut [&mut Self],
         dirty: &mut Dirty,
         request: &mut PushRequest,
     ) {
         let (services, hosts) = (dirty.endpoints.take(), dirty.hosts.take());
-        self.prepare_labels(state, &services, &hosts);
+        self.prepare_labels(state, others, &services, &hosts);
         let mut shards = Shards::new();
         self.derive_kubernetes_endpoints(state, services, &mut shards);
-        self.derive_host_endpoints(state, hosts, &mut shards);
+        self.derive_host_endpoints(state, others, hosts, &mut shards);
         shards.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let services: Vec<Shards> = group(shards);
         let known = &state.endpoints;
@@ -56,6 +57,7 @@ impl Registry {
     fn prepare_labels(
         &mut self,
         state: &MeshState,
+        others: &mut [&mut Self],
         services: &[NamespacedName],
         hosts: &[ServiceKey],
     ) {
@@ -64,34 +66,28 @@ impl Registry {
             pod_labels,
             workload_entries,
             workload_entry_labels,
+            entries,
+            entries_of_host,
             ..
         } = self;
         for name in services {
+            let namespace = &name.namespace;
             if let Some(service) = state.objects.services.get(name) {
                 let selector = &service.spec.spec.selector;
-                prepare(
-                    workload_entry_labels,
-                    workload_entries,
-                    &name.namespace,
-                    selector,
-                );
+                prepare(workload_entry_labels, workload_entries, namespace, selector);
             }
         }
         for host in hosts {
-            let entries = self.entries_of_host.get(host);
-            for entry in entries.into_iter().flat_map(Few::iter) {
-                let name = NamespacedName {
-                    namespace: host.namespace.clone(),
-                    name: entry.clone(),
+            let namespace = &host.namespace;
+            for entry in entries_of_host.get(host).into_iter().flat_map(Few::iter) {
+                let name = NamespacedName::new(namespace.clone(), entry.clone());
+                let Some(selector) = entries.get(&name).and_then(|e| e.selector()) else {
+                    continue;
                 };
-                if let Some(selector) = self.entries.get(&name).and_then(|e| e.selector()) {
-                    prepare(pod_labels, pods, &name.namespace, selector);
-                    prepare(
-                        workload_entry_labels,
-                        workload_entries,
-                        &name.namespace,
-                        selector,
-                    );
+                prepare(pod_labels, pods, namespace, selector);
+                prepare(workload_entry_labels, workload_entries, namespace, selector);
+                for other in others.iter_mut() {
+                    other.prepare_workloads(namespace, selector);
                 }
             }
         }
@@ -138,18 +134,19 @@ impl Registry {
     fn derive_host_endpoints(
         &mut self,
         state: &mut MeshState,
+        others: &[&mut Self],
         hosts: Vec<ServiceKey>,
         shards: &mut Shards,
     ) {
         self.derivations.hosts += hosts.len() as u64;
+        let clusters: Vec<&Self> = std::iter::once(&*self)
+            .chain(others.iter().map(|other| &**other))
+            .collect();
         let inputs = entries::Inputs {
             settings: &self.settings,
             entries: &state.objects.service_entries,
             derived: &self.entries,
-            pods: &self.pods,
-            pod_labels: &self.pod_labels,
-            workload_entries: &self.workload_entries,
-            workload_entry_labels: &self.workload_entry_labels,
+            clusters: &clusters,
         };
         let no_entries = Few::None;
         let derived = map_all(hosts, |key: ServiceKey| {

@@ -206,6 +206,28 @@ async fn nothing_is_settled_before_the_server_answers() {
     bench.tables.settled(CLUSTER).await;
 }
 
+#[test]
+fn custom_kinds_may_be_left_out() {
+    #[track_caller]
+    fn check(ignored: &[&str], included: &[&str], kind: Kind, read: bool) {
+        let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let options = SourceOptions::all(CLUSTER.into());
+        let options = options.without(&owned(ignored), &owned(included));
+        assert_eq!(options.kinds.contains(&kind), read);
+    }
+    let rules = "virtualservices.networking.istio.io";
+    check(&[], &[], Kind::VirtualService, true);
+    check(&[rules], &[], Kind::VirtualService, false);
+    check(&[rules], &[], Kind::DestinationRule, true);
+    check(&["*.istio.io"], &[], Kind::Telemetry, false);
+    check(&["*.istio.io"], &[rules], Kind::VirtualService, true);
+    check(&["*.istio.io"], &[rules], Kind::Telemetry, false);
+    check(&["networking.istio.io"], &[], Kind::VirtualService, true);
+    // What Kubernetes itself has is always read.
+    check(&["*"], &[], Kind::Service, true);
+    check(&["*"], &[], Kind::HttpRoute, false);
+}
+
 /// A kind that the cluster does not have costs next to nothing.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_there_is_looked_for_rarely() {
