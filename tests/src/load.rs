@@ -12,6 +12,7 @@ mod names;
 mod noisy;
 mod report;
 mod stage;
+mod truth;
 mod usage;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ pub use churn::Churn;
 pub use mesh::Form;
 pub use noisy::{Comparison, Run, noisy};
 pub use report::{Report, Row, Sent, Times, TypeTimes};
+pub use truth::{Truth, truth};
 
 use crate::control_plane::{ControlPlane, Setup};
 use fleet::Fleet;

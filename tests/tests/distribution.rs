@@ -9,6 +9,7 @@ use tests::{
     control_plane::{ControlPlane, Setup, binary, use_binary},
     corpus::workspace,
     http,
+    load::{self, Form, Options},
 };
 use tokio::process::Command;
 
@@ -230,4 +231,34 @@ async fn an_edit_is_another_content_and_another_root() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// A small fleet of two servers: whoever is said to have something has it. `cargo xtask load --truth` runs a
+/// large one, and says how late answers are.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_said_to_have_what_it_has_not() -> Result<()> {
+    setup();
+    let options = Options {
+        server: None,
+        pid: None,
+        config: None,
+        environment: Vec::new(),
+        form: Form::Kubernetes,
+        services: 20,
+        endpoints: 2,
+        classes: 2,
+        connections: 40,
+        delta_percent: 50,
+        connects_per_second: 1000,
+        slow: 4,
+        rejecting: 6,
+        nodes: Vec::new(),
+        churn: Vec::new(),
+        changes: 0,
+    };
+    let truth = load::truth(&options, Duration::from_secs(10)).await?;
+    println!("{truth}");
+    ensure!(truth.false_has == 0, "{truth}");
+    ensure!(truth.questions > 0 && truth.has > 0, "{truth}");
+    Ok(())
 }

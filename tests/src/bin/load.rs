@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -80,6 +81,10 @@ struct Cli {
     /// ones wait, with the throttle and without it.
     #[arg(long, value_name = "CHANGES", conflicts_with_all = ["server", "config", "churn", "node"])]
     noisy: Option<u32>,
+    /// Instead: for so many seconds, two servers are asked who has which configuration, and every answer
+    /// is compared with what the clients have. Fails when one is false or late.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["server", "config", "churn", "node", "noisy"])]
+    truth: Option<u64>,
     /// Writes the results as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -120,6 +125,12 @@ async fn main() -> anyhow::Result<()> {
         changes: cli.changes,
     };
     let json = cli.json.as_deref();
+    if let Some(seconds) = cli.truth {
+        let truth = load::truth(&options, Duration::from_secs(seconds)).await?;
+        tell(&truth, json)?;
+        anyhow::ensure!(truth.holds(), "not every answer was true, and in time");
+        return Ok(());
+    }
     match cli.noisy {
         Some(changes) => tell(&load::noisy(&options, changes).await?, json),
         None => tell(&load::run(&options).await?, json),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
@@ -51,6 +51,8 @@ pub(super) struct Client {
     pub(super) manners: Manners,
     /// Its number in the fleet.
     number: usize,
+    /// How many times it has connected.
+    times: usize,
     /// What it has; others count it.
     pub(super) has: Holdings,
     /// Since when it has been without an answer to all that it asked for.
@@ -64,6 +66,7 @@ pub(super) struct Client {
 }
 
 /// What a response says of one resource.
+#[derive(Clone, Copy, Debug)]
 struct Item<'a> {
     name: &'a str,
     version: Id,
@@ -78,6 +81,7 @@ impl Client {
     pub(super) fn new(number: usize, node: Node, delta: bool, manners: Manners) -> Self {
         Self {
             number,
+            times: 0,
             lost: None,
             node,
             delta,
@@ -94,7 +98,10 @@ impl Client {
     pub(super) async fn follow(&mut self, shared: &Shared) -> Result<()> {
         self.lost.get_or_insert_with(Instant::now);
         shared.on_wait(self.number, "a connection");
-        let channel = Endpoint::from_shared(format!("http://{}", shared.address()))?
+        let address = shared.address(self.number, self.times);
+        let address = address.context("no server")?;
+        self.times += 1;
+        let channel = Endpoint::from_shared(format!("http://{address}"))?
             .connect_timeout(CONNECT)
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)
@@ -217,6 +224,10 @@ impl Client {
     /// Takes in one resource and returns whether it was news.
     fn take(&mut self, shared: &Shared, kind: usize, item: &Item<'_>) -> bool {
         let name = shared.names.id(item.name);
+        if let Some(books) = shared.books.as_ref().filter(|_| TYPES[kind] == CLUSTER) {
+            let version = shared.names.text(item.version);
+            books.takes(&self.node.id, item.name, &version, item.body);
+        }
         let news = self.has()[kind].insert(name, item.version) != Some(item.version);
         if dependent(TYPES[kind]).is_some() {
             self.refer(
@@ -256,8 +267,26 @@ impl Client {
         }
     }
 
-    fn verdict(&self, kind: usize) -> Option<rpc::Status> {
-        (self.manners == Manners::Rejecting && TYPES[kind] == LISTENER).then(|| rpc::Status {
+    /// What it says of a response. Where books are kept, who rejects does so by the content of clusters:
+    /// there is something to be told of it.
+    fn verdict<'a>(
+        &self,
+        shared: &Shared,
+        kind: usize,
+        mut items: impl Iterator<Item = Item<'a>>,
+    ) -> Option<rpc::Status> {
+        let rejects = match &shared.books {
+            _ if self.manners != Manners::Rejecting => false,
+            None => TYPES[kind] == LISTENER,
+            Some(books) => {
+                TYPES[kind] == CLUSTER
+                    && items.any(|item| {
+                        let version = shared.names.text(item.version);
+                        books.dislikes(item.name, &version, item.body)
+                    })
+            }
+        };
+        rejects.then(|| rpc::Status {
             code: 13,
             message: "rejected by the load test".to_owned(),
             ..rpc::Status::default()
@@ -281,19 +310,17 @@ impl Client {
         };
         self.open[kind] = false;
         self.think().await;
-        let error_detail = self.verdict(kind);
+        let items = response.resources.iter().map(|resource| Item {
+            name: &resource.name,
+            version: shared.names.id(&resource.version),
+            body: resource.resource.as_ref().map_or(&[][..], |any| &any.value),
+        });
+        let error_detail = self.verdict(shared, kind, items.clone());
         let before: Vec<Id> = self.target_names(kind);
         let mut bytes = 0;
         let mut news = Vec::new();
-        for resource in &response.resources {
-            let body = resource.resource.as_ref().map_or(&[][..], |any| &any.value);
-            bytes += body.len();
-            let version = shared.names.id(&resource.version);
-            let item = Item {
-                name: &resource.name,
-                version,
-                body,
-            };
+        for (resource, item) in response.resources.iter().zip(items) {
+            bytes += item.body.len();
             if error_detail.is_none() && self.take(shared, kind, &item) {
                 news.push(shared.names.id(&resource.name));
             }
@@ -351,22 +378,22 @@ impl Client {
         };
         self.open[kind] = false;
         self.think().await;
-        let error_detail = self.verdict(kind);
+        let names: Vec<String> = response.resources.iter().map(resource_name).collect();
+        let items = response.resources.iter().zip(&names);
+        let items = items.map(|(any, name)| Item {
+            name,
+            version: shared.names.id(&format!("{:x}", xxh3_64(&any.value))),
+            body: &any.value,
+        });
+        let error_detail = self.verdict(shared, kind, items.clone());
         let rejected = error_detail.is_some();
         let before = self.target_names(kind);
         let mut news = Vec::new();
         let mut there = Vec::new();
-        for any in &response.resources {
-            let name = resource_name(any);
-            let version = shared.names.id(&format!("{:x}", xxh3_64(&any.value)));
-            let item = Item {
-                name: &name,
-                version,
-                body: &any.value,
-            };
-            there.push(shared.names.id(&name));
+        for (name, item) in names.iter().zip(items) {
+            there.push(shared.names.id(name));
             if !rejected && self.take(shared, kind, &item) {
-                news.push(shared.names.id(&name));
+                news.push(shared.names.id(name));
             }
         }
         let fresh = news.len();

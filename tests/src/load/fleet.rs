@@ -15,6 +15,7 @@ use super::Options;
 use super::client::{Client, Holdings, Manners};
 use super::names::{Dictionary, Id, TYPES};
 use super::report::{Sent, Times};
+use super::truth::Books;
 
 /// How long a client waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(50);
@@ -28,7 +29,10 @@ const POLL: Duration = Duration::from_millis(2);
 /// What all clients share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    address: SocketAddr,
+    /// The servers; a client that comes back goes to the next one.
+    addresses: Vec<SocketAddr>,
+    /// What clients have had, if somebody judges by it.
+    pub(super) books: Option<Arc<Books>>,
     pub(super) names: Dictionary,
     responses: [Counter; TYPES.len()],
     rejected: AtomicU64,
@@ -73,8 +77,10 @@ struct Watch {
 }
 
 impl Shared {
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    /// Where a client goes that has been connected so many times.
+    pub(super) fn address(&self, client: usize, times: usize) -> Option<SocketAddr> {
+        let at = (client + times) % self.addresses.len().max(1);
+        self.addresses.get(at).copied()
     }
 
     /// Notes that a client has all that it asked for, for the first time on a stream.
@@ -150,15 +156,39 @@ pub(super) struct Fleet {
     shared: Arc<Shared>,
     options: Options,
     nodes: Vec<Node>,
+    /// How many kinds of proxies there are.
+    kinds: usize,
     clients: JoinSet<()>,
 }
 
 impl Fleet {
     /// Prepares a fleet of clients that connect as `nodes`, in turn.
     pub(super) fn new(address: SocketAddr, options: &Options, nodes: Vec<Node>) -> Result<Self> {
-        ensure!(!nodes.is_empty(), "no node to connect as");
+        let kinds = nodes.len();
+        Self::of(vec![address], options, nodes, kinds, None)
+    }
+
+    /// Prepares a fleet of clients of several servers that keep books of what they have had.
+    pub(super) fn judged(
+        addresses: Vec<SocketAddr>,
+        options: &Options,
+        nodes: Vec<Node>,
+        books: Arc<Books>,
+    ) -> Result<Self> {
+        Self::of(addresses, options, nodes, options.classes, Some(books))
+    }
+
+    fn of(
+        addresses: Vec<SocketAddr>,
+        options: &Options,
+        nodes: Vec<Node>,
+        kinds: usize,
+        books: Option<Arc<Books>>,
+    ) -> Result<Self> {
+        ensure!(!nodes.is_empty() && kinds > 0, "no node to connect as");
         let shared = Arc::new(Shared {
-            address,
+            addresses,
+            books,
             names: Dictionary::default(),
             responses: Default::default(),
             rejected: AtomicU64::new(0),
@@ -171,6 +201,7 @@ impl Fleet {
             shared,
             options: options.clone(),
             nodes,
+            kinds,
             clients: JoinSet::new(),
         })
     }
@@ -196,16 +227,22 @@ impl Fleet {
             };
             let node = self.nodes.get(number % self.nodes.len()).cloned();
             // Both variants are spread over all kinds of proxies.
-            let delta = (number / self.nodes.len()) * 37 % 100 < delta_percent;
+            let delta = (number / self.kinds) * 37 % 100 < delta_percent;
             let mut client = Client::new(number, node.unwrap_or_default(), delta, manners);
             if manners == Manners::Good {
                 lock(&self.shared.measured).push(Arc::clone(&client.has));
             }
             let shared = Arc::clone(&self.shared);
             self.clients.spawn(async move {
+                // One of ten of those that are judged never stays for long.
+                let restless = shared.books.is_some() && number.is_multiple_of(10);
+                let stay = Duration::from_secs(5 + number as u64 / 10 % 20);
+                let patience = if restless { stay } else { Duration::MAX };
                 loop {
                     // Why a stream ended does not matter: the client comes back.
-                    client.follow(&shared).await.ok();
+                    tokio::time::timeout(patience, client.follow(&shared))
+                        .await
+                        .ok();
                     client.lost.get_or_insert_with(Instant::now);
                     sleep(RECONNECT).await;
                 }

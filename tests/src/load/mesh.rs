@@ -142,16 +142,39 @@ impl Mesh {
 
     /// Limits the connections to a service.
     pub(super) fn write_destination_rule(&self, service: usize, connections: usize) -> Result<()> {
+        let rule = self.destination_rule(service, connections);
+        self.put(&format!("destination-rule-{service}"), &[rule])
+    }
+
+    /// The rule that limits the connections to a service.
+    pub(super) fn destination_rule(&self, service: usize, connections: usize) -> Json {
         let (namespace, host) = (self.namespace(service), self.host(service));
-        self.put(
-            &format!("destination-rule-{service}"),
-            &[
-                json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
-                "metadata": {"namespace": namespace, "name": format!("svc-{service}")},
-                "spec": {"host": host, "trafficPolicy":
-                    {"connectionPool": {"tcp": {"maxConnections": connections}}}}}),
-            ],
-        )
+        json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
+            "metadata": {"namespace": namespace, "name": format!("svc-{service}")},
+            "spec": {"host": host, "trafficPolicy":
+                {"connectionPool": {"tcp": {"maxConnections": connections}}}}})
+    }
+
+    /// The path of the question who has that rule.
+    pub(super) fn question(&self, service: usize) -> String {
+        let namespace = self.namespace(service);
+        format!("/debug/distribution/configs/DestinationRule/{namespace}/svc-{service}")
+    }
+
+    /// Returns nodes of the kinds of proxies in turn, each with a name of its own.
+    pub(super) fn own_nodes(&self, count: usize) -> Vec<Node> {
+        (0..count)
+            .map(|number| node_of(&self.node(number % self.classes, &format!("load-{number}"))))
+            .collect()
+    }
+
+    /// The node of a kind of proxies.
+    #[expect(clippy::unused_self, reason = "a mesh has its proxies")]
+    fn node(&self, class: usize, name: &str) -> Json {
+        json!({"id": format!("sidecar~10.250.{}.{}~{name}.ns-{class}~ns-{class}.svc.cluster.local", class >> 8 & 255, class & 255),
+            "cluster": format!("load.ns-{class}"),
+            "metadata": {"NAMESPACE": format!("ns-{class}"), "CLUSTER_ID": "Kubernetes",
+                "ISTIO_VERSION": "1.30.0", "LABELS": {"app": "load"}}})
     }
 
     /// Adds or changes an external service: it has this many endpoints.
@@ -210,12 +233,7 @@ impl Mesh {
         if !files.is_empty() {
             return files.iter().map(|file| read_node(file)).collect();
         }
-        let node = |class: usize| {
-            json!({"id": format!("sidecar~10.250.{}.{}~load.ns-{class}~ns-{class}.svc.cluster.local", class >> 8 & 255, class & 255),
-                "cluster": format!("load.ns-{class}"),
-                "metadata": {"NAMESPACE": format!("ns-{class}"), "CLUSTER_ID": "Kubernetes",
-                    "ISTIO_VERSION": "1.30.0", "LABELS": {"app": "load"}}})
-        };
+        let node = |class: usize| self.node(class, "load");
         Ok((0..self.classes)
             .map(|class| node_of(&node(class)))
             .collect())
