@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
-use crate::offload::offload;
+use crate::offload::{later, offload};
 use crate::quarantine::Quarantine;
 use crate::server::Hub;
 use crate::sync::Mutex;
@@ -358,6 +358,11 @@ impl<W: World> SharedSet<W> {
                 marks.covered = view.seq;
             }
             marks.touches.retain(|(at, _)| *at > view.seq);
+            drop(marks);
+            if unchanged.is_none() {
+                let (hub, this) = (Arc::clone(hub), Arc::clone(self));
+                later(move || hub.provenance.lock().take_in(&this));
+            }
         }
         set
     }

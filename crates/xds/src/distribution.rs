@@ -2,17 +2,17 @@
 //!
 //! A [`Survey`] is one look at all connections. Those that stand alike (the same sets, the same
 //! accepted content) are one group, so that a question is answered once for each group, not once for
-//! each connection. Nothing here is kept up to date while nobody asks.
+//! each connection. What is kept while nobody asks is an index from objects to the resources that are
+//! built from them; it is brought up to date when sets are built, at the cost of what changed.
 //!
 //! The answers are about content, not about traffic. A client has a change when it has accepted the
 //! whole content of a publication that has the change in it, or when what it has accepted equals, in
 //! everything that is built from the changed object, what it ought to hold. It is never said to
 //! have what is only on its way.
 
-#[cfg(test)]
-mod cost;
 mod gone;
 mod provenance;
+mod simulated;
 mod standing;
 
 use std::collections::HashMap;
@@ -29,21 +29,37 @@ use crate::{ResourceSet, Server, Source, World};
 pub use gone::Departed;
 pub(crate) use gone::Gone;
 pub(crate) use provenance::Provenance;
+pub use simulated::Simulated;
 pub use standing::{ProxyStanding, Summary, TypeStanding};
 
 /// What a question is about.
-pub enum Matter<'a, C> {
+pub enum Matter<'a, W: World> {
     /// Objects that resources name as their sources: it matters to clients that hold, or ought to
     /// hold, a resource that is built from any of them.
     Objects(&'a [Source]),
     /// Something that resources do not name: it matters to these clients, with all that they hold.
-    Clients(&'a (dyn Fn(&C) -> bool + Sync)),
+    Clients(&'a (dyn Fn(&W::Client) -> bool + Sync)),
+    /// Something that decides what a class sees, and is named by no resource: it matters to the
+    /// clients of these classes, with all that they hold.
+    Classes(&'a (dyn Fn(&W::Class) -> Concern + Sync)),
+}
+
+/// Whether something matters to a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Concern {
+    /// It does not, and never did.
+    None,
+    /// It does not, but may have: what its clients are yet to accept may be the end of it. They are
+    /// undecided until they have accepted everything.
+    Former,
+    /// It does.
+    Present,
 }
 
 /// A question about the distribution of a change.
-pub struct Question<'a, C> {
+pub struct Question<'a, W: World> {
     /// What was changed.
-    pub matter: Matter<'a, C>,
+    pub matter: Matter<'a, W>,
     /// The number of the publication that has the change in it. Content is from that one or newer.
     pub since: u64,
 }
@@ -236,7 +252,7 @@ impl<W: World> Survey<W> {
     }
 
     /// Counts the clients that stand so or so to a change.
-    pub fn tally(&self, question: &Question<'_, W::Client>) -> Tally {
+    pub fn tally(&self, question: &Question<'_, W>) -> Tally {
         let mut tally = Tally::default();
         let named = self.named(question);
         for group in &self.groups {
@@ -261,7 +277,7 @@ impl<W: World> Survey<W> {
     }
 
     /// Returns the clients to which a change matters or may matter, in order of stream numbers.
-    pub fn standings(&self, question: &Question<'_, W::Client>) -> Vec<Standing> {
+    pub fn standings(&self, question: &Question<'_, W>) -> Vec<Standing> {
         let mut standings = Vec::new();
         let named = self.named(question);
         for group in &self.groups {
@@ -287,10 +303,10 @@ impl<W: World> Survey<W> {
     }
 
     /// Returns the resources that are built from the objects of a question, for each type.
-    fn named(&self, question: &Question<'_, W::Client>) -> provenance::Found {
+    fn named(&self, question: &Question<'_, W>) -> provenance::Found {
         match question.matter {
             Matter::Objects(objects) => self.hub.provenance.lock().find(objects),
-            Matter::Clients(_) => provenance::Found::default(),
+            Matter::Clients(_) | Matter::Classes(_) => provenance::Found::default(),
         }
     }
 }
@@ -340,15 +356,34 @@ enum Part {
 
 impl<W: World> Group<W> {
     /// Returns the members that a question can be about.
-    fn concerned(&self, question: &Question<'_, W::Client>) -> Vec<&Arc<Link<W>>> {
+    fn concerned(&self, question: &Question<'_, W>) -> Vec<&Arc<Link<W>>> {
         let members = self.members.iter();
         match question.matter {
-            Matter::Objects(_) => members.collect(),
+            Matter::Objects(_) | Matter::Classes(_) => members.collect(),
             Matter::Clients(concerns) => members.filter(|link| concerns(&link.client)).collect(),
         }
     }
 
-    fn judge(&self, question: &Question<'_, W::Client>, named: &provenance::Found) -> Verdict {
+    fn judge(&self, question: &Question<'_, W>, named: &provenance::Found) -> Verdict {
+        let concern = match question.matter {
+            Matter::Classes(concerns) => concerns(self.cell.class()),
+            Matter::Objects(_) | Matter::Clients(_) => Concern::Present,
+        };
+        if concern == Concern::None {
+            return Verdict::Nothing;
+        }
+        let verdict = self.judge_present(question, named);
+        match verdict {
+            Verdict::Pending(_) | Verdict::Undecided if concern == Concern::Former => {
+                Verdict::Undecided
+            }
+            _ if concern == Concern::Former => Verdict::Nothing,
+            verdict => verdict,
+        }
+    }
+
+    /// Judges what matters to the class.
+    fn judge_present(&self, question: &Question<'_, W>, named: &provenance::Found) -> Verdict {
         if let Some(aside) = self.aside(question) {
             return aside;
         }
@@ -367,16 +402,16 @@ impl<W: World> Group<W> {
             _ if !lacking.is_empty() => Verdict::Pending(lacking),
             // What it has of one type does not tell what the others are going to be.
             _ if undecided && has => Verdict::Pending(Vec::new()),
-            Matter::Clients(_) if undecided => Verdict::Pending(Vec::new()),
+            Matter::Clients(_) | Matter::Classes(_) if undecided => Verdict::Pending(Vec::new()),
             Matter::Objects(_) if undecided => Verdict::Undecided,
             Matter::Objects(_) if has => Verdict::Has,
             Matter::Objects(_) => Verdict::Nothing,
-            Matter::Clients(_) => Verdict::Has,
+            Matter::Clients(_) | Matter::Classes(_) => Verdict::Has,
         }
     }
 
     /// Returns how the class stands to an object that it does without, for good or to see what happens.
-    fn aside(&self, question: &Question<'_, W::Client>) -> Option<Verdict> {
+    fn aside(&self, question: &Question<'_, W>) -> Option<Verdict> {
         let Matter::Objects(objects) = question.matter else {
             return None;
         };
@@ -432,14 +467,14 @@ fn root_of<W: World>(link: &Link<W>, type_url: &str) -> (Option<Arc<str>>, Optio
 }
 
 impl<W: World> Followed<W> {
-    fn judge(&self, question: &Question<'_, W::Client>, named: &provenance::Found) -> Part {
+    fn judge(&self, question: &Question<'_, W>, named: &provenance::Found) -> Part {
         let settled = self.settled >= question.since;
         let Some((target, covers)) = self.set.newest(question.since) else {
             return Part::Undecided;
         };
         let objects = match question.matter {
             Matter::Objects(objects) => objects,
-            Matter::Clients(_) => {
+            Matter::Clients(_) | Matter::Classes(_) => {
                 return match self.held_back.iter().find(|r| r.refusal.is_some()) {
                     Some(first) => Part::Refused(self.refused(&[first])),
                     None if settled => Part::Has,
@@ -512,16 +547,17 @@ impl<W: World> Followed<W> {
     }
 }
 
-impl<C> fmt::Debug for Matter<'_, C> {
+impl<W: World> fmt::Debug for Matter<'_, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Objects(objects) => f.debug_tuple("Objects").field(objects).finish(),
             Self::Clients(_) => f.write_str("Clients"),
+            Self::Classes(_) => f.write_str("Classes"),
         }
     }
 }
 
-impl<C> fmt::Debug for Question<'_, C> {
+impl<W: World> fmt::Debug for Question<'_, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Question")
             .field("matter", &self.matter)

@@ -39,8 +39,10 @@ pub mod type_url;
 mod world;
 
 pub use body::Body;
+#[doc(hidden)]
+pub use distribution::Simulated;
 pub use distribution::{
-    Departed, Matter, ProxyStanding, Question, Standing, State, Summary, Survey, Tally,
+    Concern, Departed, Matter, ProxyStanding, Question, Standing, State, Summary, Survey, Tally,
     TypeStanding,
 };
 pub use interest::{Interest, Names};

@@ -27,6 +27,20 @@ pub(crate) async fn offload<T: Send + 'static>(
     receiver.await.unwrap_or(Err(Panicked))
 }
 
+/// Has `work` done on the pool for CPU work, some time soon. What it panics over is logged.
+pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
+    let work = || {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            tracing::error!("work that nobody waits for panicked");
+        }
+    };
+    #[cfg(test)]
+    if crate::sync::interleaved() {
+        return work();
+    }
+    rayon::spawn(work);
+}
+
 /// Does `work` for every item, on the pool for CPU work.
 pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync + Send) {
     #[cfg(test)]

@@ -212,6 +212,11 @@ impl Diff {
         let mut new = to.iter().peekable();
         loop {
             let order = match (old.peek(), new.peek()) {
+                // What was not built again is the very same: most of it, most of the time.
+                (Some(a), Some(b)) if Arc::ptr_eq(a, b) => {
+                    (old.next(), new.next());
+                    continue;
+                }
                 (Some(old), Some(new)) => old.name().cmp(new.name()),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,

@@ -103,7 +103,7 @@ impl<W: World> Survey<W> {
     /// Returns the clients to which a change mattered and that left less than ten minutes before
     /// `now`, in order of their ids. Of a class that nobody is left of it is not known what matters to
     /// it; its clients are left out.
-    pub fn departed(&self, question: &Question<'_, W::Client>, now: Instant) -> Vec<Departed> {
+    pub fn departed(&self, question: &Question<'_, W>, now: Instant) -> Vec<Departed> {
         let Matter::Objects(_) = question.matter else {
             return Vec::new();
         };

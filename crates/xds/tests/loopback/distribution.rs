@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use tokio::time::Instant;
-use xds::{Matter, Question, Source, State};
+use xds::{Concern, Matter, Question, Source, State};
 
 use crate::fake::{Delta, Shop, node};
 use crate::shelf::{CDS, EDS, FILTER, LDS};
@@ -102,21 +102,74 @@ async fn a_state_that_changed_nothing_for_a_client_is_had_without_being_sent() {
     client.silent().await;
 }
 
+/// Connects as a client of a class, and accepts all clusters.
+async fn of_class(shop: &Shop, name: &str, class: &str) -> Delta {
+    let mut client = shop.delta(name).await;
+    let mut node = node(name);
+    class.clone_into(&mut node.cluster);
+    let request = DeltaDiscoveryRequest {
+        type_url: CDS.to_owned(),
+        node: Some(node),
+        ..DeltaDiscoveryRequest::default()
+    };
+    client.requests.send(request).await.unwrap();
+    let nonce = client.receive().await.nonce;
+    client.ack(CDS, &nonce).await;
+    client
+}
+
+/// Waits until the clients stand like this to something that is selected by the class `other`, and that
+/// others may have selected before, or not.
+async fn until_selected(shop: &Shop, others: Concern, since: u64, expected: &str) {
+    let concerns = |class: &String| {
+        if class == "other" {
+            Concern::Present
+        } else {
+            others
+        }
+    };
+    let begun = Instant::now();
+    loop {
+        let question = Question {
+            matter: Matter::Classes(&concerns),
+            since,
+        };
+        let standings = shop.server.survey().standings(&question).into_iter();
+        let words = standings.map(|s| format!("{} {}", s.stream.node, word(&s.state)));
+        let mut words: Vec<String> = words.collect();
+        words.sort();
+        let found = words.join(", ");
+        if found == expected {
+            return;
+        }
+        let in_time = begun.elapsed() < PATIENCE;
+        assert!(in_time, "{found:?}, expected {expected:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_selected_matters_to_who_selects_it_and_to_who_may_have() {
+    let mut shop = Shop::open(&[(CDS, "a", "1")]).await;
+    let mut one = with_clusters(&shop, "one").await;
+    let mut two = of_class(&shop, "two", "other").await;
+    until_selected(&shop, Concern::Former, 1, "two has").await;
+    let edited = shop.edit(&[(CDS, "a", Some("2"))]);
+    let of_one = one.expect(CDS, (&[("a", "2")], &[])).await;
+    let of_two = two.expect(CDS, (&[("a", "2")], &[])).await;
+    until_selected(&shop, Concern::None, edited, "two pending").await;
+    until_selected(&shop, Concern::Former, edited, "one undecided, two pending").await;
+    two.ack(CDS, &of_two).await;
+    until_selected(&shop, Concern::Former, edited, "one undecided, two has").await;
+    one.ack(CDS, &of_one).await;
+    until_selected(&shop, Concern::Former, edited, "two has").await;
+}
+
 #[tokio::test]
 async fn a_change_matters_to_those_who_get_it() {
     let mut shop = Shop::open(&[(CDS, "a", "1"), (CDS, "b", "1@other")]).await;
     let _one = with_clusters(&shop, "one").await;
-    let mut other = shop.delta("two").await;
-    let mut two = node("two");
-    "other".clone_into(&mut two.cluster);
-    let request = DeltaDiscoveryRequest {
-        type_url: CDS.to_owned(),
-        node: Some(two),
-        ..DeltaDiscoveryRequest::default()
-    };
-    other.requests.send(request).await.unwrap();
-    let nonce = other.receive().await.nonce;
-    other.ack(CDS, &nonce).await;
+    let mut other = of_class(&shop, "two", "other").await;
     until(&shop, "Text/a", 1, "one has, two has").await;
     until(&shop, "Text/b", 1, "two has").await;
     let gone = shop.edit(&[(CDS, "b", None)]);
