@@ -305,6 +305,14 @@ impl Envoy {
         Ok(counters)
     }
 
+    /// Stops it, so that it answers nothing any more, though it is there. Dropping it kills it still.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn stop(&self) -> Result<()> {
+        self.process.stop().await
+    }
+
     /// Kills it and waits for its end.
     ///
     /// # Errors

@@ -96,6 +96,14 @@ impl Process {
             .with_context(|| format!("wait for {}", self.name))
     }
 
+    /// Stops the process, without ending it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub async fn stop(&self) -> Result<()> {
+        self.signal("STOP").await
+    }
+
     /// Returns the process number.
     ///
     /// # Errors

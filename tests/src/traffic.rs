@@ -105,18 +105,25 @@ pub struct Load {
 }
 
 impl Load {
+    /// Stops; all requests, also those that have failed.
+    ///
+    /// # Errors
+    /// When the task ended badly.
+    pub async fn end(mut self) -> Result<Vec<Sample>> {
+        self.stop.cancel();
+        self.tasks
+            .join_next()
+            .await
+            .context("a load has one task")?
+            .context("the load failed")
+    }
+
     /// Stops; all requests, none of which has failed.
     ///
     /// # Errors
     /// When a request failed: says how many, and the first reasons.
-    pub async fn finish(mut self) -> Result<Vec<Sample>> {
-        self.stop.cancel();
-        let samples = self
-            .tasks
-            .join_next()
-            .await
-            .context("a load has one task")?
-            .context("the load failed")?;
+    pub async fn finish(self) -> Result<Vec<Sample>> {
+        let samples = self.end().await?;
         let failures: Vec<&String> = samples
             .iter()
             .filter_map(|s| s.answer.as_ref().err())

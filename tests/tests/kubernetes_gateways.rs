@@ -117,8 +117,12 @@ async fn settled(world: &World, kinds: &[(&str, &str)]) -> Result<BTreeMap<Strin
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
-    let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    let conditions = status["conditions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let found = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind);
     found.unwrap_or(&Value::Null)
 }
 
@@ -189,8 +193,16 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
         says(&status, "Programmed", ["True", "Programmed"])?;
         let address = json!([{"type": "IPAddress", "value": "192.0.2.7"}]);
         ensure!(status["addresses"] == address, "{}", status["addresses"]);
-        says(&status["listeners"][0], "Programmed", ["True", "Programmed"])?;
-        says(&status["listeners"][1], "Conflicted", ["True", "HostnameConflict"])
+        says(
+            &status["listeners"][0],
+            "Programmed",
+            ["True", "Programmed"],
+        )?;
+        says(
+            &status["listeners"][1],
+            "Conflicted",
+            ["True", "HostnameConflict"],
+        )
     })
     .await?;
 
@@ -201,7 +213,9 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
     let mut changes = gateways.watch(&watching, &version).await?.boxed();
     let routes = world.api(GROUP, "HTTPRoute");
     for number in 0..ROUTES {
-        routes.create(&PostParams::default(), &route(number)?).await?;
+        routes
+            .create(&PostParams::default(), &route(number)?)
+            .await?;
     }
     let (mut writes, mut attached) = (0, 0);
     while attached != ROUTES as u64 {
@@ -218,7 +232,11 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
     println!("{ROUTES} routes: {writes} writes to their gateway");
     ensure!(writes <= 5, "{writes} writes for {ROUTES} routes");
 
-    let kinds = [(GROUP, "Gateway"), (GROUP, "HTTPRoute"), (GROUP, "GatewayClass")];
+    let kinds = [
+        (GROUP, "Gateway"),
+        (GROUP, "HTTPRoute"),
+        (GROUP, "GatewayClass"),
+    ];
     let before = settled(&world, &kinds).await?;
     for route in routes.list(&ListParams::default()).await? {
         let status = &route.data["status"]["parents"][0];
@@ -231,7 +249,10 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
     drop(istiod);
     let mut istiod = world.istiod("b").await?;
     sleep(QUIET).await;
-    ensure!(versions(&world, &kinds).await? == before, "a restart has written");
+    ensure!(
+        versions(&world, &kinds).await? == before,
+        "a restart has written"
+    );
     let lease = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(
         world.admin.clone(),
         "istio-system",
@@ -244,17 +265,27 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
     })
     .await?;
     sleep(QUIET).await;
-    ensure!(versions(&world, &kinds).await? == before, "a restart has written");
+    ensure!(
+        versions(&world, &kinds).await? == before,
+        "a restart has written"
+    );
 
     // What is not so any more is said; what is still so keeps its time.
     let accepted = |status: &Value| condition(&status["parents"][0], "Accepted").clone();
     let told = accepted(&world.status("HTTPRoute", "route-0").await?);
     let mut changed = route(0)?;
     changed.data["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("nobody");
-    world.cluster.apply(&serde_json::to_string(&changed)?).await?;
+    world
+        .cluster
+        .apply(&serde_json::to_string(&changed)?)
+        .await?;
     until("a backend is missing", SOON, async || {
         let status = world.status("HTTPRoute", "route-0").await?;
-        says(&status["parents"][0], "ResolvedRefs", ["False", "BackendNotFound"])?;
+        says(
+            &status["parents"][0],
+            "ResolvedRefs",
+            ["False", "BackendNotFound"],
+        )?;
         let now = accepted(&status);
         ensure!(now["lastTransitionTime"] == told["lastTransitionTime"]);
         ensure!(now["observedGeneration"] == 2, "{now}");

@@ -65,6 +65,7 @@ fn names_are_istios() -> Result<()> {
         "Role istiod",
         "RoleBinding istiod",
         "Service istiod",
+        "Service istiod-replicas",
         "ServiceAccount istiod",
     ];
     assert_eq!(
@@ -111,6 +112,8 @@ async fn every_rendering_is_accepted() -> Result<()> {
         "env.PILOT_TRACE_SAMPLING=5",
         "extraArgs={--throttle-policy=none}",
         "logAsJson=true",
+        "distribution.pods=true",
+        "distribution.status=true",
         "imagePullSecrets={registry}",
         "podAnnotations.a=b",
         "podLabels.c=d",

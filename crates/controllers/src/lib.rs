@@ -2,7 +2,7 @@
 //!
 //! One replica leads ([`lease`]); it alone writes ([`leader`]): addresses of ServiceEntries
 //! ([`allocation`]), the root certificate in every namespace ([`roots`]), and what others want to have
-//! written. What is to be written is decided by pure functions of what is known; [`writer`] makes few
+//! written ([`wishes`]), among it what pods wait for ([`pods`]). What is to be written is decided by pure functions of what is known; [`writer`] makes few
 //! writes of many wishes. Beside that every replica asks about tokens ([`tokens`]) and opens the
 //! authority ([`authority`]).
 //!
@@ -13,6 +13,7 @@ pub mod authority;
 mod follow;
 pub mod leader;
 pub mod lease;
+pub mod pods;
 pub mod roots;
 pub mod tokens;
 pub mod wishes;

@@ -2,7 +2,8 @@
 //!
 //! Controllers say what an object should be ([`Writes::want`]) as often as they like. What is waiting is
 //! replaced by what is newer; what was written is not written again unless the object has changed since.
-//! [`Writes`] decides, [`driver::run`] applies, by server-side apply as the owner of the fields named.
+//! [`Writes`] decides, [`driver::run`] applies, by server-side apply as the owner of the fields named,
+//! or, of metadata, by a patch.
 
 pub mod driver;
 
@@ -48,6 +49,21 @@ pub enum Part {
     Whole,
     /// The status of an object that is there.
     Status,
+    /// The conditions in the status of an object that is there, apart from what else is written of it.
+    Conditions,
+    /// The metadata of an object that is there, as a strategic merge patch: what others have put into its
+    /// lists stays.
+    Metadata,
+}
+
+impl Part {
+    /// Whether it is of a status.
+    fn is_status(self) -> bool {
+        match self {
+            Self::Status | Self::Conditions => true,
+            Self::Whole | Self::Metadata => false,
+        }
+    }
 }
 
 /// What is written to.
@@ -81,8 +97,8 @@ impl Target {
             namespace => format!("/namespaces/{namespace}"),
         };
         let part = match self.part {
-            Part::Whole => "",
-            Part::Status => "/status",
+            Part::Whole | Part::Metadata => "",
+            Part::Status | Part::Conditions => "/status",
         };
         format!("{root}{scope}/{plural}/{}{part}", self.name)
     }
@@ -90,6 +106,13 @@ impl Target {
     /// The object that is applied: these fields, and what tells which object it is. With a version, only
     /// if the object is still of that version.
     fn object(&self, fields: &Value, version: Option<&str>) -> Value {
+        if self.part == Part::Metadata {
+            let mut patch = fields.clone();
+            if let Some(version) = version {
+                patch["metadata"]["resourceVersion"] = json!(version);
+            }
+            return patch;
+        }
         let Resource {
             group,
             version: api,
@@ -306,7 +329,7 @@ impl Writes {
         match outcome {
             Outcome::Done | Outcome::Overtaken => {
                 slot.hold = None;
-                if *outcome == Outcome::Done && target.part == Part::Status {
+                if *outcome == Outcome::Done && target.part.is_status() {
                     slot.rest = Some(rest(slot.rest, now));
                 }
                 slot.written = ended.filter(|_| *outcome == Outcome::Done);

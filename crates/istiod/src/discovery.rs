@@ -24,7 +24,7 @@ use xds::{Server, Transport};
 use crate::{
     cli::DiscoveryArgs,
     cluster,
-    distribution::{Books, Distribution, Parts, peers::Peers},
+    distribution::{Attendant, Books, Clerk, Distribution, Parts, peers::Peers},
     event::{self, Event},
     home::Home,
     http::{self, Shown},
@@ -289,20 +289,62 @@ async fn serve(
         // Whoever decides what is written, beside what the leader does itself, has a clone of the first.
         let (wishes, wanted) = Wishes::new();
         let (clock, views) = (tls::serve::clock, seen.clone());
-        let leads = home.write(&settings, seen, wanted, store, clock, &mut tasks, &stop);
+        let leads = home.write(
+            &settings,
+            seen.clone(),
+            wanted,
+            store,
+            clock,
+            &mut tasks,
+            &stop,
+        );
         if settings.writes.gateway_statuses {
             let reporting = Reporting {
                 reports: reported,
                 views,
                 latest: latest.clone(),
-                leads,
-                wishes,
+                leads: leads.clone(),
+                wishes: wishes.clone(),
                 clock,
             };
             let stop = stop.clone();
             tasks.spawn(async move {
                 reporting.run(stop).await;
                 Ok(())
+            });
+        }
+        if let Some(interval) = settings.writes.statuses {
+            pipeline.distribution.note_changes();
+            let clerk = Clerk {
+                distribution: pipeline.distribution.clone(),
+                wishes: wishes.clone(),
+                leads: leads.clone(),
+                interval,
+                clock: tls::serve::clock,
+            };
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = clerk.run() => Ok(()),
+                    () = stop.cancelled() => Ok(()),
+                }
+            });
+        }
+        if settings.features.pod_distribution {
+            let attendant = Attendant {
+                distribution: pipeline.distribution.clone(),
+                limits: settings.writes.pods,
+                wishes,
+                leads,
+                changes: seen,
+                clock: tls::serve::clock,
+            };
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = attendant.run() => Ok(()),
+                    () = stop.cancelled() => Ok(()),
+                }
             });
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! The [`Books`] say what was published when, `xds` says what its clients hold. Together they answer
 //! who has a change, who has yet to accept it and who has refused it. [`api`] serves the answers,
-//! [`client`] asks for them, [`peers`] asks the other replicas, [`tracker`] measures.
+//! [`client`] asks for them, [`peers`] asks the other replicas, [`tracker`] measures, [`pods`] lets
+//! pods wait for them, [`statuses`] writes them into objects.
 
 pub mod answer;
 pub(crate) mod api;
@@ -15,11 +16,11 @@ mod merge;
 mod overview;
 mod page;
 pub(crate) mod peers;
-pub mod release;
-
+mod pods;
+mod statuses;
 mod tracker;
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use generators::Mesh;
 use model::MeshState;
@@ -31,8 +32,8 @@ use xds::Server;
 use self::{peers::Peers, tracker::Tracker};
 use crate::metrics::Metrics;
 
-pub(crate) use self::books::Books;
 pub use self::key::{Key, KeyError, UnknownKind};
+pub(crate) use self::{books::Books, pods::Attendant, statuses::Clerk};
 
 /// The content hash of an object, as answers name it.
 pub fn hash_of(object: &model::Object) -> String {
@@ -57,6 +58,8 @@ struct Inner {
     peers: Peers,
     tracker: Mutex<Tracker>,
     published: Notify,
+    /// What has been published and not been taken by [`statuses`]; `None` when nobody takes it.
+    changed: Mutex<Option<BTreeSet<Key>>>,
     metrics: Metrics,
 }
 
@@ -93,6 +96,7 @@ impl Distribution {
             peers: parts.peers,
             tracker: Mutex::default(),
             published: Notify::new(),
+            changed: Mutex::default(),
             metrics: parts.metrics,
         }))
     }

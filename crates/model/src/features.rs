@@ -125,6 +125,9 @@ features! {
     "PILOT_ENABLE_ALPHA_GATEWAY_API" alpha_gateway_api: bool = false;
     /// ServiceEntries without addresses get one.
     "PILOT_ENABLE_IP_AUTOALLOCATE" ip_autoallocate: bool = true;
+    /// Pods that ask for it wait for the distribution of their endpoints: to be ready, and to be gone. Not a
+    /// variable of the Go istiod.
+    "PILOT_ENABLE_POD_DISTRIBUTION" pod_distribution: bool = false;
     /// Where key sets of tokens are fetched.
     "PILOT_JWT_ENABLE_REMOTE_JWKS" remote_jwks: String = "istiod".to_owned();
     /// Ambient mode.

@@ -18,6 +18,7 @@ pub mod push;
 pub mod service;
 pub mod spiffe;
 pub mod state;
+pub mod turn;
 pub mod validation;
 pub mod visibility;
 

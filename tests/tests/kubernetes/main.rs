@@ -10,6 +10,8 @@ mod large;
 mod objects;
 mod remote;
 mod rights;
+mod rollout;
+mod statuses;
 
 use std::{
     collections::BTreeMap,

@@ -8,10 +8,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Outcome, Target, Wanted, Write, Writes};
+use super::{Outcome, Part, Target, Wanted, Write, Writes};
 
 /// The owner of the fields that are written.
 pub const FIELD_OWNER: &str = "istiod";
+/// The owner of conditions: what one owner applies replaces all that it applied before.
+const CONDITION_OWNER: &str = "istiod-distribution";
 /// Writes at once: enough to hide the way to the API server, few enough to leave it to others.
 const WRITES: usize = 8;
 
@@ -63,9 +65,18 @@ pub async fn run(client: Client, mut orders: mpsc::Receiver<Order>, stop: Cancel
 /// Applies one object.
 async fn apply(client: &Client, write: &Write) -> Outcome {
     let Write { target, object } = write;
-    let path = format!("{}?fieldManager={FIELD_OWNER}&force=true", target.path());
+    const APPLY: &str = "application/apply-patch+yaml";
+    let (query, patch) = match target.part {
+        Part::Whole | Part::Status => (format!("fieldManager={FIELD_OWNER}&force=true"), APPLY),
+        Part::Conditions => (format!("fieldManager={CONDITION_OWNER}&force=true"), APPLY),
+        Part::Metadata => (
+            format!("fieldManager={FIELD_OWNER}"),
+            "application/strategic-merge-patch+json",
+        ),
+    };
+    let path = format!("{}?{query}", target.path());
     let request = http::Request::patch(path)
-        .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .header(http::header::CONTENT_TYPE, patch)
         .body(object.to_string().into_bytes());
     let request = match request {
         Ok(request) => request,

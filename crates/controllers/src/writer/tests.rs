@@ -226,3 +226,22 @@ fn objects_say_what_they_are() {
         "metadata": metadata, "status": {}});
     assert_eq!(object, expected);
 }
+
+#[test]
+fn a_patch_of_metadata_is_nothing_but_that() {
+    let metadata = Target {
+        part: Part::Metadata,
+        ..target("a")
+    };
+    assert_eq!(metadata.path(), "/api/v1/namespaces/ns/configmaps/a");
+    let fields = json!({"metadata": {"uid": "u"}});
+    assert_eq!(metadata.object(&fields, None), fields);
+    let strict = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+    assert_eq!(metadata.object(&fields, Some("7")), strict);
+    let conditions = Target {
+        part: Part::Conditions,
+        ..target("a")
+    };
+    let path = "/api/v1/namespaces/ns/configmaps/a/status";
+    assert_eq!(conditions.path(), path);
+}

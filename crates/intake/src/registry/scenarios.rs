@@ -450,3 +450,77 @@ metadata: {name: n1}
     assert!(state.services.is_empty() && state.endpoints.is_empty() && state.instances.is_empty());
     assert!(intake.registry().is_empty());
 }
+
+/// Endpoints of a pod that waits are those that proxies are to have, before its slices say so; only where
+/// pods may wait at all.
+#[test]
+fn endpoints_of_waiting_pods_are_ahead_of_their_slices() {
+    let condition = |name: &str| format!("{{type: {name}, status: 'True'}}");
+    let pod = |metadata: &str, conditions: &[&str]| {
+        let conditions: Vec<String> = conditions.iter().map(|c| condition(c)).collect();
+        format!(
+            "
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: a, namespace: shop, labels: {{app: web}}, {metadata}}}
+spec: {{serviceAccountName: a, readinessGates: [{{conditionType: istio.io/distributed}}]}}
+status: {{phase: Running, podIP: 10.1.0.1, conditions: [{}]}}
+",
+            conditions.join(", ")
+        )
+    };
+    let slice = |ready: bool| {
+        format!(
+            "
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: web, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}
+addressType: IPv4
+ports: [{{name: http, port: 80}}]
+endpoints:
+- addresses: [10.1.0.1]
+  conditions: {{ready: {ready}, serving: {ready}, terminating: false}}
+  targetRef: {{kind: Pod, name: a, namespace: shop}}
+"
+        )
+    };
+    let held =
+        "deletionTimestamp: '2024-01-01T00:00:00Z', finalizers: [istio.io/await-distribution]";
+    let health = |pods_may_wait: bool| {
+        let mut options = Options::default();
+        options.features.pod_distribution = pods_may_wait;
+        let mut intake = Intake::new(options);
+        apply(&mut intake, SERVICE);
+        let mut found = Vec::new();
+        for (metadata, conditions, ready) in [
+            ("", &[][..], false),
+            ("", &["ContainersReady"], false),
+            (
+                "",
+                &["ContainersReady", "Ready", "istio.io/distributed"],
+                true,
+            ),
+            (held, &["ContainersReady", "Ready"], true),
+        ] {
+            apply(&mut intake, &pod(metadata, conditions));
+            apply(&mut intake, &slice(ready));
+            let state = intake.state();
+            found.extend(
+                endpoints(&state, KEY)
+                    .iter()
+                    .map(|e| format!("{:?}", e.health)),
+            );
+        }
+        found
+    };
+    assert_eq!(
+        health(true),
+        ["Unhealthy", "Healthy", "Healthy", "Terminating"]
+    );
+    assert_eq!(
+        health(false),
+        ["Unhealthy", "Unhealthy", "Healthy", "Healthy"]
+    );
+}

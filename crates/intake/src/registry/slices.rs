@@ -8,6 +8,7 @@ use model::{
     api::kubernetes::{self, IntOrString},
     selects,
     service::TrafficDistribution,
+    turn::Turn,
 };
 use rustc_hash::FxHashMap;
 
@@ -66,6 +67,24 @@ impl ServiceFacts {
                     s.attributes.traffic_distribution != TrafficDistribution::Any
                 }),
         }
+    }
+
+    /// The health of the endpoint of a pod whose turn it is, or is not, whatever its slices say.
+    fn health_in_turn(&self, turn: Turn, conditions: &kubernetes::SliceConditions) -> Health {
+        let ready = conditions.ready;
+        let known = match turn {
+            Turn::Coming if conditions.terminating != Some(true) => kubernetes::SliceConditions {
+                ready: Some(true),
+                ..conditions.clone()
+            },
+            Turn::Leaving => kubernetes::SliceConditions {
+                ready: Some(false),
+                serving: conditions.serving.or(ready),
+                terminating: Some(true),
+            },
+            Turn::Listed | Turn::Coming => return self.health(conditions),
+        };
+        self.health(&known)
     }
 
     /// The health of an endpoint; unset `terminating` counts as terminating.
@@ -150,7 +169,6 @@ fn from_slice(
         })
         .collect();
     for listed in &slice.spec.endpoints {
-        let health = facts.health(&listed.conditions);
         let expected = pod_behind(listed, &slice.meta.namespace);
         for address in &listed.addresses {
             let address: Arc<str> = address.as_str().into();
@@ -170,6 +188,8 @@ fn from_slice(
             } else {
                 inputs.ready_pod_at(&address, &slice.meta.namespace)
             };
+            let turn = workload.map_or(Turn::Listed, |workload| workload.turn);
+            let health = facts.health_in_turn(turn, &listed.conditions);
             let mut addresses = vec![address.clone()];
             if let Some(workload) = workload
                 && expected.is_some()

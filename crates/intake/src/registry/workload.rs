@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use model::{
     Config, Endpoint, Health, Labels, Locality, Meta, Timestamp,
     api::{WorkloadEntry, kubernetes},
+    turn::{Turn, turn},
 };
 
 use super::settings::{NETWORK_LABEL, Settings};
@@ -55,6 +56,8 @@ pub(crate) struct Workload {
     pub(crate) host_network: bool,
     /// The pod is on its way out: its address may have been given away.
     pub(crate) leaving: bool,
+    /// Whether what slices say of it counts.
+    pub(crate) turn: Turn,
     /// Health of endpoints that no slice describes: known of a pod that is selected, because it is
     /// ready, not of other workloads.
     health: Health,
@@ -72,7 +75,7 @@ impl Workload {
     ) -> Option<Self> {
         let Config {
             meta,
-            spec: kubernetes::Pod { spec, status },
+            spec: kubernetes::Pod { spec, status, .. },
         } = pod;
         if matches!(status.phase.as_str(), "Failed" | "Succeeded") {
             return None;
@@ -98,6 +101,11 @@ impl Workload {
             .iter()
             .any(|c| c.r#type == "Ready" && c.status == "True");
         let leaving = meta.deleting;
+        let turn = if settings.features.pod_distribution {
+            turn(pod)
+        } else {
+            Turn::Listed
+        };
         let (hostname, subdomain) = if spec.subdomain.is_empty() {
             (settings.words.empty.clone(), settings.words.empty.clone())
         } else if spec.hostname.is_empty() {
@@ -109,7 +117,7 @@ impl Workload {
             )
         };
         Some(Self {
-            selectable: ready && !leaving && !addresses.is_empty(),
+            selectable: (ready || turn == Turn::Coming) && !leaving && !addresses.is_empty(),
             addresses,
             labels: Arc::new(labels),
             identity: settings.identity(&meta.namespace, &spec.service_account_name),
@@ -128,6 +136,7 @@ impl Workload {
             dns_only: false,
             host_network: spec.host_network,
             leaving,
+            turn,
             health: Health::Healthy,
             created: meta.created,
         })
@@ -223,6 +232,7 @@ impl Workload {
             dns_only: !address.is_empty() && address.parse::<std::net::IpAddr>().is_err(),
             host_network: false,
             leaving: false,
+            turn: Turn::Listed,
             health: Health::Unknown,
             created: Timestamp::default(),
         }

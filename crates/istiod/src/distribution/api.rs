@@ -89,6 +89,17 @@ enum Listed {
     None,
 }
 
+impl Listed {
+    /// Leaves out those that are not to be listed.
+    fn keep(self, answer: &mut ConfigAnswer) {
+        match self {
+            Self::All => {}
+            Self::Behind => answer.proxies.retain(|p| p.state != Standing::Has),
+            Self::None => answer.proxies.clear(),
+        }
+    }
+}
+
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigQuery {
@@ -101,7 +112,7 @@ struct ConfigQuery {
 }
 
 /// What was asked cannot be answered.
-struct Refusal(StatusCode, String);
+pub(super) struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -150,7 +161,9 @@ async fn config(
     let asked = (key.clone(), wanted.clone());
     let local = on_pool(distribution.clone(), move |d| d.config(&asked.0, &asked.1)).await?;
     if query.local {
-        return local.map(Json).map_err(|_| unknown(&key));
+        let mut answer = local.map_err(|_| unknown(&key))?;
+        query.proxies.keep(&mut answer);
+        return Ok(Json(answer));
     }
     // All replicas are asked for the same content.
     let hash = local.as_ref().ok().and_then(|answer| answer.hash.clone());
@@ -176,11 +189,7 @@ async fn config(
         }
     };
     answer.merge(heard);
-    match query.proxies {
-        Listed::All => {}
-        Listed::Behind => answer.proxies.retain(|p| p.state != Standing::Has),
-        Listed::None => answer.proxies.clear(),
-    }
+    query.proxies.keep(&mut answer);
     Ok(Json(answer))
 }
 
@@ -250,7 +259,7 @@ async fn proof(
 }
 
 /// Asks on the pool for CPU work: an answer takes milliseconds in a large mesh.
-async fn on_pool<T: Send + 'static>(
+pub(super) async fn on_pool<T: Send + 'static>(
     distribution: Distribution,
     ask: impl FnOnce(&Distribution) -> T + Send + 'static,
 ) -> Result<T, Refusal> {

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ledger::ShortXxh3;
-use model::{MeshState, Object, Proxy};
+use model::{MeshState, Object};
 use tokio::time::Instant;
-use xds::{Question, State};
+use xds::State;
 
 use super::{
     Distribution, Key, SETTLING,
@@ -13,8 +13,7 @@ use super::{
         ConfigAnswer, ConfigName, Counts, ProxiesAnswer, ProxyAnswer, ProxyState, Refused, Replica,
         Stage, Standing, TypeAnswer,
     },
-    books,
-    matter::{self, Matter},
+    books, matter,
 };
 
 /// Names of resources that are listed of one type of a proxy.
@@ -87,17 +86,12 @@ impl Distribution {
         let matter = matter::of(key, &snapshot, &arrived);
         let seconds = |since: std::time::Instant| (now - since.min(now)).as_secs_f64();
         let survey = self.0.server.survey();
-        let concerns = |proxy: &Proxy| matter.concerns(proxy);
-        let question = Question {
-            matter: match &matter {
-                Matter::Objects(objects) => xds::Matter::Objects(objects),
-                Matter::Namespace(_) | Matter::Nobody => xds::Matter::Clients(&concerns),
-            },
-            since: published.publication,
-        };
+        let (standings, all_departed) = matter.ask(&snapshot, published.publication, |question| {
+            (survey.standings(question), survey.departed(question, now))
+        });
         let mut roots = Roots::new(self, key);
         let mut proxies = Vec::new();
-        for standing in survey.standings(&question) {
+        for standing in standings {
             let mut state = ProxyState {
                 proxy: standing.stream.node.to_string(),
                 state: Standing::Undecided,
@@ -154,7 +148,7 @@ impl Distribution {
             }
             proxies.push(state);
         }
-        for departed in survey.departed(&question, now) {
+        for departed in all_departed {
             proxies.push(ProxyState {
                 proxy: departed.stream.node.to_string(),
                 state: Standing::Disconnected,

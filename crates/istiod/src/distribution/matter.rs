@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use model::{Kind, MeshState, Proxy};
-use pushctx::PushContext;
-use xds::Source;
+use generators::Mesh;
+use model::{ConfigKey, Kind, MeshState, Meta, Proxy};
+use pushctx::{ClassKey, PushContext};
+use xds::{Concern, Question, Source};
 
 use super::Key;
 
@@ -16,6 +17,9 @@ const PARENTS: &str = "internal.istio.io/parents";
 pub(super) enum Matter {
     /// To the clients that hold resources of these objects.
     Objects(Vec<Source>),
+    /// To the classes of which the object is selected; of its namespace, or of all with `None`, it may
+    /// have been.
+    Selected(ConfigKey, Option<Arc<str>>),
     /// To all clients of a namespace; `None` for all.
     Namespace(Option<Arc<str>>),
     /// To nobody.
@@ -23,12 +27,50 @@ pub(super) enum Matter {
 }
 
 impl Matter {
-    /// Tells whether it can matter to a client.
-    pub(super) fn concerns(&self, proxy: &Proxy) -> bool {
-        match self {
-            Self::Objects(_) | Self::Namespace(None) => true,
-            Self::Nobody => false,
+    /// Asks about it: `survey` gets the question that stands for it, about what was published since.
+    pub(super) fn ask<T>(
+        &self,
+        snapshot: &PushContext,
+        since: u64,
+        survey: impl FnOnce(&Question<'_, Mesh>) -> T,
+    ) -> T {
+        let clients = |proxy: &Proxy| match self {
+            Self::Namespace(None) => true,
             Self::Namespace(Some(namespace)) => proxy.namespace == *namespace,
+            Self::Objects(_) | Self::Selected(..) | Self::Nobody => false,
+        };
+        let classes = |class: &Arc<ClassKey>| self.concern(class, snapshot);
+        let matter = match self {
+            Self::Objects(objects) => xds::Matter::Objects(objects),
+            Self::Selected(..) => xds::Matter::Classes(&classes),
+            Self::Namespace(_) | Self::Nobody => xds::Matter::Clients(&clients),
+        };
+        survey(&Question { matter, since })
+    }
+
+    fn concern(&self, class: &Arc<ClassKey>, snapshot: &PushContext) -> Concern {
+        let Self::Selected(key, within) = self else {
+            return Concern::None;
+        };
+        let is_it = |meta: &Meta| (&meta.namespace, &meta.name) == (&key.namespace, &key.name);
+        let selected = match key.kind {
+            Kind::Sidecar => {
+                let scope = &snapshot.resolve(class).scope;
+                scope.sidecar().is_some_and(|sidecar| is_it(&sidecar.meta))
+            }
+            Kind::Telemetry => {
+                let all = snapshot.telemetries(&snapshot.resolve(class).workload());
+                all.iter().any(|telemetry| is_it(&telemetry.meta))
+            }
+            _ => false,
+        };
+        let possible = |namespace: &Arc<str>| class.proxy.namespace == *namespace;
+        if selected {
+            Concern::Present
+        } else if within.as_ref().is_none_or(possible) {
+            Concern::Former
+        } else {
+            Concern::None
         }
     }
 }
@@ -46,9 +88,9 @@ pub(super) fn of(key: &Key, snapshot: &PushContext, arrived: &MeshState) -> Matt
         }
         Key::Config(config) => config,
     };
-    let everybody = || {
+    let within = || {
         let everywhere = *config.namespace == *state.root_namespace();
-        Matter::Namespace((!everywhere).then(|| config.namespace.clone()))
+        (!everywhere).then(|| config.namespace.clone())
     };
     match config.kind {
         // Resources name these as their sources.
@@ -65,8 +107,8 @@ pub(super) fn of(key: &Key, snapshot: &PushContext, arrived: &MeshState) -> Matt
         | Kind::AuthorizationPolicy
         | Kind::WasmPlugin
         | Kind::TrafficExtension => Matter::Objects(vec![key.source()]),
-        // They decide what a namespace sees, and leave no name behind.
-        Kind::Sidecar | Kind::Telemetry | Kind::ProxyConfig => everybody(),
+        // They decide what a workload sees, and leave no name behind.
+        Kind::Sidecar | Kind::Telemetry => Matter::Selected(config.clone(), within()),
         Kind::WorkloadEntry => {
             let entry = arrived.objects.workload_entries.get(&name(config));
             let entry = entry.or_else(|| state.objects.workload_entries.get(&name(config)));
@@ -93,7 +135,8 @@ pub(super) fn of(key: &Key, snapshot: &PushContext, arrived: &MeshState) -> Matt
         | Kind::Node
         | Kind::Pod
         | Kind::EndpointSlice => Matter::Namespace(None),
-        Kind::WorkloadGroup => Matter::Nobody,
+        // Connected proxies have their settings already: these are for those that start.
+        Kind::WorkloadGroup | Kind::ProxyConfig => Matter::Nobody,
     }
 }
 
@@ -106,12 +149,12 @@ fn objects(sources: BTreeSet<Source>) -> Matter {
     }
 }
 
-fn name(key: &model::ConfigKey) -> model::NamespacedName {
+fn name(key: &ConfigKey) -> model::NamespacedName {
     model::NamespacedName::new(key.namespace.clone(), key.name.clone())
 }
 
 /// The objects that stand for a Gateway API object.
-fn translated(state: &MeshState, key: &model::ConfigKey) -> BTreeSet<Source> {
+fn translated(state: &MeshState, key: &ConfigKey) -> BTreeSet<Source> {
     let parent = format!("{}/{}.{}", key.kind.name(), key.name, key.namespace);
     let whole = |text: &str| {
         text.split(',').any(|part| {
@@ -121,13 +164,13 @@ fn translated(state: &MeshState, key: &model::ConfigKey) -> BTreeSet<Source> {
     };
     let tables = &state.objects;
     let mut sources = BTreeSet::new();
-    let mut note = |kind: Kind, meta: &model::Meta| {
+    let mut note = |kind: Kind, meta: &Meta| {
         if meta
             .annotations
             .get(PARENTS)
             .is_some_and(|text| whole(text))
         {
-            let key = model::ConfigKey::new(kind, meta.namespace.clone(), meta.name.clone());
+            let key = ConfigKey::new(kind, meta.namespace.clone(), meta.name.clone());
             sources.insert(Source::from(key.to_string()));
         }
     };

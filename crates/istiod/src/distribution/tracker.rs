@@ -8,15 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::Proxy;
-use xds::{Question, Survey, Tally};
+use xds::Tally;
 
 use super::{
     Distribution, Key,
     answer::{KindAnswer, PendingAnswer},
     ask,
     books::Published,
-    matter::{self, Matter},
+    matter,
     merge::success,
 };
 
@@ -183,6 +182,13 @@ impl Distribution {
         if finished.is_empty() {
             return;
         }
+        if let Some(changed) = &mut *self.0.changed.lock() {
+            changed.extend(finished.iter().map(|(key, _)| key.clone()));
+            // Another replica writes, or one that leads is not listening.
+            while changed.len() > TRACKED {
+                changed.pop_first();
+            }
+        }
         let mut tracker = self.0.tracker.lock();
         for (key, published) in finished {
             tracker.add(key, published);
@@ -224,7 +230,9 @@ impl Distribution {
         let mut outcomes = Vec::new();
         for (key, published) in open {
             let matter = matter::of(&key, &snapshot, &arrived);
-            let tally = tally(&survey, &matter, published.publication);
+            let tally = matter.ask(&snapshot, published.publication, |question| {
+                survey.tally(question)
+            });
             let mut tracker = self.0.tracker.lock();
             outcomes.extend(tracker.found(&key, published, tally, Instant::now()));
         }
@@ -255,18 +263,6 @@ impl Distribution {
         let metrics = &self.0.metrics.distribution;
         metrics.open(waiting.count(), refused, tracker.oldest(now));
     }
-}
-
-/// Counts who stands how to a change.
-fn tally(survey: &Survey<generators::Mesh>, matter: &Matter, since: u64) -> Tally {
-    let concerns = |proxy: &Proxy| matter.concerns(proxy);
-    survey.tally(&Question {
-        matter: match matter {
-            Matter::Objects(objects) => xds::Matter::Objects(objects),
-            Matter::Namespace(_) | Matter::Nobody => xds::Matter::Clients(&concerns),
-        },
-        since,
-    })
 }
 
 #[cfg(test)]

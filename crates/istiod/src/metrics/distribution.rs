@@ -17,6 +17,8 @@ pub(crate) struct DistributionMetrics {
     pending: IntGauge,
     refused: IntGauge,
     oldest: Gauge,
+    pods: IntCounterVec,
+    waiting: IntGauge,
 }
 
 impl DistributionMetrics {
@@ -49,7 +51,20 @@ impl DistributionMetrics {
             "Age of the oldest change that a proxy has yet to answer.",
         )?;
         registry.register(Box::new(oldest.clone()))?;
+        let pods = IntCounterVec::new(
+            Opts::new(
+                "pilot_distribution_pods_total",
+                "Pods that were held, released and made ready, and why.",
+            ),
+            &["event", "reason"],
+        )?;
+        registry.register(Box::new(pods.clone()))?;
         Ok(Self {
+            pods,
+            waiting: gauge(
+                "pilot_distribution_pods_waiting",
+                "Pods that wait for proxies: to be ready, or to be gone.",
+            )?,
             convergence,
             deliveries,
             pending: gauge(
@@ -82,5 +97,15 @@ impl DistributionMetrics {
         self.pending.set(count(pending));
         self.refused.set(count(refused));
         self.oldest.set(oldest.as_secs_f64());
+    }
+
+    /// Hears that something was done about a pod.
+    pub(crate) fn pod(&self, event: &str, reason: &str) {
+        self.pods.with_label_values(&[event, reason]).inc();
+    }
+
+    /// Hears how many pods wait.
+    pub(crate) fn pods_wait(&self, pods: usize) {
+        self.waiting.set(i64::try_from(pods).unwrap_or(i64::MAX));
     }
 }

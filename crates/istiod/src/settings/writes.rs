@@ -1,7 +1,11 @@
 //! Settings of what is written into a cluster.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
+use controllers::pods::Limits;
 use ipnet::IpNet;
 
 use super::{Reader, Source};
@@ -24,6 +28,14 @@ pub struct WriteSettings {
     pub addresses: (IpNet, IpNet),
     /// Statuses of Gateway API objects and Ingresses are written; `PILOT_ENABLE_GATEWAY_API_STATUS`, true.
     pub gateway_statuses: bool,
+    /// How long pods wait for the distribution of their endpoints at most, with
+    /// `PILOT_ENABLE_POD_DISTRIBUTION`: to be gone, from their deletion,
+    /// `PILOT_POD_RELEASE_TIMEOUT`, 1m; to be ready, from the moment that their containers are,
+    /// `PILOT_POD_READY_TIMEOUT`, 1m. Not variables of the Go istiod.
+    pub pods: Limits,
+    /// Istio objects say in their status how many proxies have them; `PILOT_ENABLE_STATUS`, false; looked
+    /// at every `PILOT_STATUS_UPDATE_INTERVAL`, 500ms. `None` when they do not.
+    pub statuses: Option<Duration>,
 }
 
 impl WriteSettings {
@@ -32,6 +44,7 @@ impl WriteSettings {
         let gateway_statuses = reader.flag("PILOT_ENABLE_GATEWAY_API_STATUS", true);
         let in_cacerts = reader.flag("USE_CACERTS_FOR_SELF_SIGNED_CA", false);
         let name = |text: &str| Some(text.to_owned());
+        let limits = Limits::default();
         Self {
             gateway_statuses,
             elects: reader.flag("ENABLE_LEADER_ELECTION", true),
@@ -41,6 +54,18 @@ impl WriteSettings {
                 "a name",
                 name,
             ),
+            statuses: {
+                let interval =
+                    reader.duration("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500));
+                // More often is of no use to anybody.
+                let interval = interval.max(Duration::from_millis(100));
+                let written = reader.flag("PILOT_ENABLE_STATUS", false);
+                written.then_some(interval)
+            },
+            pods: Limits {
+                release: reader.duration("PILOT_POD_RELEASE_TIMEOUT", limits.release),
+                ready: reader.duration("PILOT_POD_READY_TIMEOUT", limits.ready),
+            },
             authority_secret: if in_cacerts {
                 "cacerts"
             } else {

@@ -1,6 +1,6 @@
 //! The parts of Kubernetes objects that are read (config-model.md §1.2, service-registry.md).
 //!
-//! Each struct is the object without its `metadata`; everything that nothing reads is left out.
+//! Each struct is the object without its `metadata`, but for what tells how a Pod ends; everything that nothing reads is left out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -148,10 +148,28 @@ message! {
 
     /// A Pod.
     pub struct Pod {
+        /// Of its metadata, what tells how it ends.
+        metadata: PodMetadata,
         /// What is wanted.
         spec: PodSpec,
         /// What is there.
         status: PodStatus,
+    }
+
+    /// How a Pod ends.
+    pub struct PodMetadata {
+        /// When it is to be gone: its deletion, and the grace period; empty while nobody deletes it.
+        deletion_timestamp: String,
+        /// The grace period in seconds.
+        deletion_grace_period_seconds: Option<i64>,
+        /// Who wants it to stay until something is done.
+        finalizers: Vec<String>,
+    }
+
+    /// A condition beside those of Kubernetes that a Pod needs to be ready.
+    pub struct ReadinessGate {
+        /// Which one.
+        condition_type: String,
     }
 
     /// What a Pod wants.
@@ -170,6 +188,8 @@ message! {
         containers: Vec<Container>,
         /// Containers that run first, or alongside when they restart always.
         init_containers: Vec<Container>,
+        /// What its readiness needs beside that of its containers.
+        readiness_gates: Vec<ReadinessGate>,
     }
 
     /// A container.
@@ -218,6 +238,8 @@ message! {
         r#type: String,
         /// `True`, `False` or `Unknown`.
         status: String,
+        /// When that changed last; empty when nobody says.
+        last_transition_time: String,
     }
 
     /// A Node.
