@@ -101,6 +101,9 @@ impl Client {
         let address = shared.address(self.number, self.times);
         let address = address.context("no server")?;
         self.times += 1;
+        if let Some(books) = &shared.books {
+            books.comes(&self.node.id);
+        }
         let channel = Endpoint::from_shared(format!("http://{address}"))?
             .connect_timeout(CONNECT)
             .http2_keep_alive_interval(KEEPALIVE)
@@ -138,6 +141,9 @@ impl Client {
         match self.open.iter().position(|open| *open) {
             None => {
                 if let Some(lost) = self.lost.take() {
+                    if let Some(books) = &shared.books {
+                        books.settles(&self.node.id);
+                    }
                     shared.on_configured(self.number, lost.elapsed());
                 }
             }

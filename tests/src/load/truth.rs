@@ -4,7 +4,7 @@
 //! A client has a content from the moment that it takes it in until it takes in another one. An answer
 //! is *false* when it says that a client has what the client did not have at any time between the
 //! question and the answer; it is *late* when it does not say so of a client that has had it for longer
-//! than a second. Some clients are slow, some reject what they do not like, some leave again and again
+//! than a second, connected to one server all the time. Some clients are slow, some reject what they do not like, some leave again and again
 //! and come back to the other server.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -58,6 +58,8 @@ pub(super) struct Books {
     contents: Mutex<HashMap<String, u32>>,
     /// By the id of the node, for each watched service, the newest last.
     spans: Mutex<BTreeMap<String, Vec<VecDeque<Span>>>>,
+    /// Since when each client has had an answer to everything that it asked for on its present stream.
+    settled: Mutex<BTreeMap<String, Instant>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -133,14 +135,26 @@ impl Books {
         spans.any(|span| span.from <= ended && span.until.is_none_or(|until| until >= begun))
     }
 
-    /// The clients that have a content now, and have had it since before `since`.
+    /// Notes that a client is about to connect: whatever it has, no server knows it yet.
+    pub(super) fn comes(&self, node: &str) {
+        lock(&self.settled).remove(node);
+    }
+
+    /// Notes that a client has all that it asked for.
+    pub(super) fn settles(&self, node: &str) {
+        lock(&self.settled).insert(node.to_owned(), Instant::now());
+    }
+
+    /// The clients that have a content now, and have had it since before `since`, on one stream.
     fn holders(&self, index: usize, content: u32, since: Instant) -> Vec<String> {
+        let settled = lock(&self.settled);
         let spans = lock(&self.spans);
         let last = |all: &Vec<VecDeque<Span>>| all.get(index)?.back().copied();
         let holds = |span: &Span| span.content == content && span.from <= since;
-        let holders = spans
-            .iter()
-            .filter(|(_, all)| last(all).is_some_and(|s| holds(&s)));
+        let holders = spans.iter().filter(|(node, all)| {
+            let is_settled = settled.get(*node).is_some_and(|at| *at <= since);
+            is_settled && last(all).is_some_and(|span| holds(&span))
+        });
         holders.map(|(node, _)| node.clone()).collect()
     }
 }
