@@ -83,19 +83,23 @@ impl Program {
             .arg(&target)
             .arg(self.package)
             .current_dir(&source)
+            // An older one fetches what go.mod asks for.
+            .env("GOTOOLCHAIN", "auto")
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .status()
             .await
             .with_context(|| {
                 format!(
-                    "this needs {name}, which Go builds: install Go 1.26 or newer (go.dev, or a \
-                     distribution that has it) and let it reach the Go module proxy"
+                    "this needs {name}, which Go builds: install Go 1.21 or newer (go.dev, or a \
+                     distribution that has it), which fetches 1.26, and let it reach the Go module \
+                     proxy"
                 )
             })?;
         ensure!(
             status.success(),
-            "Go could not build {name} in {}: it needs Go 1.26 or newer, and the Go module proxy",
+            "Go could not build {name} in {}: it needs Go 1.21 or newer, which fetches 1.26, and the \
+             Go module proxy",
             source.display()
         );
         fs::rename(&target, &binary).with_context(|| format!("move {name} into .cache"))?;
