@@ -14,7 +14,7 @@ use std::{
 use imbl::{OrdMap, ordmap::DiffItem};
 use model::{
     MeshState, NetworkGateways, PushRequest, Reason, Service, ServiceEndpoints, ServiceId,
-    ServiceKey,
+    ServiceKey, Table, api::kubernetes::Namespace,
 };
 
 use crate::{
@@ -107,6 +107,16 @@ impl Clusters {
         for intake in self.intakes.values_mut() {
             intake.apply([change.clone()], now);
         }
+    }
+
+    /// The namespaces of each cluster.
+    pub(crate) fn namespaces(&self) -> BTreeMap<Arc<str>, Table<Namespace>> {
+        let intakes = self.intakes.iter();
+        let namespaces = intakes.map(|(cluster, intake)| {
+            let state = intake.state();
+            (cluster.clone(), state.objects.namespaces.clone())
+        });
+        namespaces.collect()
     }
 
     /// Number of addresses that wait for their pods.

@@ -1,11 +1,16 @@
 //! Changes of objects in, one immutable state and a push request out.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Instant,
+};
 
 use indexmap::{IndexMap, map::Entry};
 use model::{
-    ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason,
-    api::{MeshConfig, MeshNetworks},
+    ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason, Table,
+    api::{MeshConfig, MeshNetworks, kubernetes::Namespace},
     state::MeshIdentity,
 };
 use rustc_hash::FxBuildHasher;
@@ -241,6 +246,11 @@ impl Intake {
     /// The current state; cheap to clone, and immutable.
     pub fn state(&self) -> MeshState {
         self.clusters.state(&self.state)
+    }
+
+    /// The namespaces of the other clusters, by their ids.
+    pub fn namespaces_of_others(&self) -> BTreeMap<Arc<str>, Table<Namespace>> {
+        self.clusters.namespaces()
     }
 
     /// Host names of network gateways whose addresses somebody has to find (see [`crate::resolve`]).

@@ -20,7 +20,7 @@ mod table;
 
 pub use self::{
     mesh_map::MeshMap,
-    remotes::{Progress as RemoteProgress, RemoteSecrets, Remotes},
+    remotes::{Connections, Progress as RemoteProgress, RemoteSecrets, Remotes},
     source::{ClusterSource, SourceOptions, Turn},
     status::{Phase, TableStatus, Tables},
 };

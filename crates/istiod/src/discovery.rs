@@ -26,7 +26,7 @@ use crate::{
     cluster,
     distribution::{Attendant, Books, Clerk, Distribution, Parts, peers::Peers},
     event::{self, Event},
-    home::Home,
+    home::{self, Followed, Home, remotes::Remotes},
     http::{self, Shown},
     load::{self, Loaded},
     metrics::Metrics,
@@ -193,6 +193,10 @@ async fn serve(
         latest: latest.clone(),
     };
     let visits = args.source.kubeconfig.is_some();
+    let connections = cluster
+        .as_ref()
+        .filter(|_| settings.writes.manages_remotes)
+        .map(|cluster| cluster.remotes.connections());
     let home = cluster
         .as_ref()
         .map(|cluster| Home::new(cluster.connection.client.clone(), visits, &settings));
@@ -282,6 +286,7 @@ async fn serve(
     };
     let feeding = pipeline.clone();
     let (views, seen) = watch::channel(Some(View::of(&state)));
+    let (remote_views, remotes_seen) = watch::channel(home::remotes::views(&intake));
     if let Some(home) = home {
         let store = secure
             .as_ref()
@@ -289,15 +294,18 @@ async fn serve(
         // Whoever decides what is written, beside what the leader does itself, has a clone of the first.
         let (wishes, wanted) = Wishes::new();
         let (clock, views) = (tls::serve::clock, seen.clone());
-        let leads = home.write(
-            &settings,
-            seen.clone(),
+        let remotes = connections.map(|connections| Remotes {
+            connections,
+            views: remotes_seen,
+            cluster: settings.cluster.clone(),
+            namespace: settings.namespace.clone(),
+        });
+        let followed = Followed {
+            views: seen.clone(),
             wanted,
-            store,
-            clock,
-            &mut tasks,
-            &stop,
-        );
+            remotes,
+        };
+        let leads = home.write(&settings, followed, store, clock, &mut tasks, &stop);
         if settings.writes.gateway_statuses {
             let reporting = Reporting {
                 reports: reported,
@@ -352,6 +360,7 @@ async fn serve(
         names,
         key_sources,
         views,
+        remote_views,
     };
     tasks.spawn(async move { feed(intake, inbox, followers, gate, feeding).await });
     tasks.spawn(async move {
@@ -482,6 +491,8 @@ struct Followers {
     key_sources: watch::Sender<Arc<KeySources>>,
     /// What the leader reads.
     views: watch::Sender<Option<View>>,
+    /// What the leader reads of further clusters.
+    remote_views: watch::Sender<home::remotes::Views>,
 }
 
 impl Followers {
@@ -490,6 +501,10 @@ impl Followers {
         replace(&self.names, intake.names_to_resolve());
         replace(&self.key_sources, intake.keys_to_fetch());
         self.views.send_replace(Some(View::of(&intake.state())));
+        if self.remote_views.receiver_count() > 0 {
+            let views = home::remotes::views(intake);
+            self.remote_views.send_replace(views);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The cluster that this control plane runs in: its authority, who tokens are of, and what is written.
 
+pub(crate) mod remotes;
+
 use std::{
     fmt,
     sync::Arc,
@@ -24,6 +26,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::remotes::Remotes;
 use crate::settings::Settings;
 
 /// The Lease that the writing replica holds, as Istio names it.
@@ -40,6 +43,17 @@ pub(crate) struct Home {
     kept: Kept,
     /// This process is no pod of it, and may lack what the manifests give.
     visits: bool,
+}
+
+/// What decides what is written.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    /// The state of the mesh.
+    pub(crate) views: watch::Receiver<Option<View>>,
+    /// What is wanted beside the duties of the leader.
+    pub(crate) wanted: watch::Receiver<Vec<Wanted>>,
+    /// Further clusters, of which some may be managed from here.
+    pub(crate) remotes: Option<Remotes>,
 }
 
 impl fmt::Debug for Home {
@@ -134,18 +148,21 @@ impl Home {
         tokio::join!(following, taking);
     }
 
-    /// Starts to write, whenever this replica is the one that does. What is `wanted` beside the duties of
-    /// the leader is written too. Returns whether this replica writes.
+    /// Starts to write, whenever this replica is the one that does. Returns whether it is.
     pub(crate) fn write(
         self,
         settings: &Settings,
-        views: watch::Receiver<Option<View>>,
-        wanted: watch::Receiver<Vec<Wanted>>,
+        followed: Followed,
         store: Option<Arc<AuthorityStore>>,
         clock: fn() -> SystemTime,
         tasks: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
     ) -> watch::Receiver<bool> {
+        let Followed {
+            views,
+            wanted,
+            remotes,
+        } = followed;
         let part = &settings.writes;
         let (leads, led) = watch::channel(!part.elects);
         if part.elects {
@@ -175,6 +192,13 @@ impl Home {
             tell_roots(store, roots, token).await;
             Ok(())
         });
+        if let (Some(remotes), Some(name)) = (remotes, duties.root_config_map.clone()) {
+            let (root, led, stop) = (root.clone(), led.clone(), stop.clone());
+            tasks.spawn(async move {
+                remotes.run(name, root, led, stop).await;
+                Ok(())
+            });
+        }
         let inputs = Inputs {
             views,
             roots: root,

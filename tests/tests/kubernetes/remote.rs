@@ -46,6 +46,54 @@ async fn until_remotes(istiod: &ControlPlane, expected: &[(&str, &str)]) -> Resu
     .await
 }
 
+/// A further cluster that says that this one manages it has the root certificate in its namespaces; one
+/// that does not say so is left alone.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Go; run by cargo xtask test"]
+async fn a_managed_cluster_gets_the_root_certificate() -> Result<()> {
+    let mesh = Mesh::start().await?;
+    let far = Cluster::start().await?;
+    for namespace in ["istio-system", "a"] {
+        far.namespace(namespace).await?;
+    }
+    let kubeconfig = fs::read_to_string(far.kubeconfig())?;
+    mesh.apply(&[secret("far", "far", &kubeconfig)]).await?;
+    let admin = mesh.cluster.kubeconfig();
+    let own = [("EXTERNAL_ISTIOD", "true")];
+    let istiod = istiod(mesh.folder.path(), "istiod", &admin, &own).await?;
+    until_remotes(&istiod, &[("far", "synced")]).await?;
+    let roots = async |cluster: &Cluster| -> Result<String> {
+        let path = "/api/v1/namespaces/a/configmaps/istio-ca-root-cert";
+        let request = hyper::Request::get(path).body(Vec::new())?;
+        let map: Value = cluster.client().await?.request(request).await?;
+        let text = map["data"]["root-cert.pem"].as_str();
+        Ok(text.unwrap_or_default().to_owned())
+    };
+    until("the own cluster has the roots", SOON, async || {
+        ensure!(roots(&mesh.cluster).await?.contains("BEGIN CERTIFICATE"));
+        Ok(())
+    })
+    .await?;
+    ensure!(
+        roots(&far).await.is_err(),
+        "a cluster that is not managed has them"
+    );
+    let managed = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {
+            "name": "istio-system",
+            "annotations": {"topology.istio.io/controlPlaneClusters": "Kubernetes"},
+        },
+    });
+    far.apply(&managed.to_string()).await?;
+    until("the managed cluster has the roots", SOON, async || {
+        let (own, far) = (roots(&mesh.cluster).await?, roots(&far).await?);
+        ensure!(own == far, "they differ");
+        Ok(())
+    })
+    .await
+}
+
 /// The endpoints of two clusters serve one host; the further one comes, is lost, and goes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Go; run by cargo xtask test"]

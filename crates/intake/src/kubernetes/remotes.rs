@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    connect::{Access, connect},
+    connect::{Access, Connection, connect},
     source::{ClusterSource, SourceOptions, Turn},
     status::Tables,
 };
@@ -35,6 +35,9 @@ const KINDS: [Kind; 6] = [
 
 /// Batches of one cluster that may wait; the cluster waits then, and no other.
 const QUEUE: usize = 16;
+
+/// The ways to clusters that have been read, by their ids. Other credentials make another way.
+pub type Connections = BTreeMap<Arc<str>, Arc<Connection>>;
 
 /// Kubeconfigs by the id of their cluster.
 type Kubeconfigs = BTreeMap<Arc<str>, Arc<str>>;
@@ -143,7 +146,7 @@ fn kubeconfigs(secret: &Secret) -> Kubeconfigs {
 #[derive(Debug)]
 pub struct Remotes {
     clusters: watch::Receiver<Kubeconfigs>,
-    read: watch::Sender<BTreeSet<Arc<str>>>,
+    read: watch::Sender<Connections>,
 }
 
 impl Remotes {
@@ -225,7 +228,7 @@ async fn follow(
     kubeconfig: Arc<str>,
     changes: mpsc::Sender<Vec<Change>>,
     tables: Tables,
-    read: watch::Sender<BTreeSet<Arc<str>>>,
+    read: watch::Sender<Connections>,
 ) {
     let access = Access::Foreign(kubeconfig.as_ref().to_owned());
     let connection = match connect(&access).await {
@@ -241,7 +244,7 @@ async fn follow(
         cluster: cluster.clone(),
         kinds: KINDS.to_vec(),
     };
-    let source = ClusterSource::new(connection.client, options, tables.clone());
+    let source = ClusterSource::new(connection.client.clone(), options, tables.clone());
     let (sender, mut own) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     tasks.spawn(source.run(sender));
@@ -268,7 +271,7 @@ async fn follow(
         return;
     }
     read.send_modify(|read| {
-        read.insert(cluster.clone());
+        read.insert(cluster.clone(), Arc::new(connection));
     });
     while let Some(batch) = own.recv().await {
         if changes.send(of_cluster(batch, false)).await.is_err() {
@@ -281,7 +284,7 @@ async fn follow(
 #[derive(Clone, Debug)]
 pub struct Progress {
     clusters: watch::Receiver<Kubeconfigs>,
-    read: watch::Receiver<BTreeSet<Arc<str>>>,
+    read: watch::Receiver<Connections>,
 }
 
 impl Progress {
@@ -289,8 +292,13 @@ impl Progress {
     pub fn list(&self) -> Vec<(Arc<str>, bool)> {
         let read = self.read.borrow();
         let clusters = self.clusters.borrow();
-        let list = clusters.keys().map(|c| (c.clone(), read.contains(c)));
+        let list = clusters.keys().map(|c| (c.clone(), read.contains_key(c)));
         list.collect()
+    }
+
+    /// The ways to the clusters that have been read, as they come and go.
+    pub fn connections(&self) -> watch::Receiver<Connections> {
+        self.read.clone()
     }
 
     /// Waits until all clusters that are known by now have been read, but not longer than `timeout`

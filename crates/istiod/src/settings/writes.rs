@@ -26,6 +26,10 @@ pub struct WriteSettings {
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX`, 240.240.0.0/16, and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`,
     /// `2001:2::/48`.
     pub addresses: (IpNet, IpNet),
+    /// The root certificate is also written into further clusters whose system namespace says by the
+    /// annotation `topology.istio.io/controlPlaneClusters` that this cluster manages them;
+    /// `EXTERNAL_ISTIOD`, false.
+    pub manages_remotes: bool,
     /// Statuses of Gateway API objects and Ingresses are written; `PILOT_ENABLE_GATEWAY_API_STATUS`, true.
     pub gateway_statuses: bool,
     /// How long pods wait for the distribution of their endpoints at most, with
@@ -47,6 +51,7 @@ impl WriteSettings {
         let limits = Limits::default();
         Self {
             gateway_statuses,
+            manages_remotes: reader.flag("EXTERNAL_ISTIOD", false),
             elects: reader.flag("ENABLE_LEADER_ELECTION", true),
             root_config_map: reader.parsed(
                 "PILOT_CA_CERT_CONFIGMAP",
