@@ -112,10 +112,8 @@ impl Clusters {
     /// The namespaces of each cluster.
     pub(crate) fn namespaces(&self) -> BTreeMap<Arc<str>, Table<Namespace>> {
         let intakes = self.intakes.iter();
-        let namespaces = intakes.map(|(cluster, intake)| {
-            let state = intake.state();
-            (cluster.clone(), state.objects.namespaces.clone())
-        });
+        let namespaces =
+            intakes.map(|(cluster, intake)| (cluster.clone(), intake.state().objects.namespaces));
         namespaces.collect()
     }
 
