@@ -48,6 +48,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measures how long a new route takes to a real Envoy at a gateway of many hosts; `--help` says more.
+    #[command(disable_help_flag = true)]
+    Routes {
+        /// Passed on.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Runs a Kubernetes API server on this machine: up, down, status; `--help` says more.
     #[command(disable_help_flag = true)]
     Kube {
@@ -94,7 +101,8 @@ fn main() -> ExitCode {
         Command::Test { quick } => test::run(quick),
         Command::Demo { keep } => demo::run(keep),
         Command::Conformance { arguments } => conformance("run", &arguments),
-        Command::Load { arguments } => load(&arguments),
+        Command::Load { arguments } => measure("load", &arguments),
+        Command::Routes { arguments } => measure("routes", &arguments),
         Command::Kube { arguments } => kube(&arguments),
         Command::Corpus {
             action: Corpus::Pack,
@@ -117,15 +125,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the load generator, built like what it measures: with optimisations.
-fn load(arguments: &[String]) -> anyhow::Result<()> {
+/// Runs a program that measures, built like what it measures: with optimisations.
+fn measure(program: &str, arguments: &[String]) -> anyhow::Result<()> {
     let status = std::process::Command::new(env!("CARGO"))
-        .args(["run", "--release", "--quiet", "--bin", "load", "--"])
+        .args(["run", "--release", "--quiet", "--bin", program, "--"])
         .args(arguments)
         .current_dir(root::workspace())
         .status()
         .context("run cargo")?;
-    anyhow::ensure!(status.success(), "load failed");
+    anyhow::ensure!(status.success(), "{program} failed");
     Ok(())
 }
 

@@ -30,7 +30,7 @@ use crate::{
     convert,
     patch::{ClassPatches, Pass, Patcher, RouteNames, RoutePatches, Run},
 };
-use gateway::GatewayRouteInputs;
+use gateway::{GatewayParts, GatewayRouteInputs};
 use large::{LARGE, LargeInputs, Parts};
 use name::RouteName;
 
@@ -43,6 +43,7 @@ const CACHED_ROUTES: usize = 20_000;
 pub struct Rds {
     cache: Cache<Arc<Resource>>,
     parts: Parts,
+    gateway_parts: GatewayParts,
     patcher: Patcher<RoutePatches>,
 }
 
@@ -51,6 +52,7 @@ impl Default for Rds {
         Self {
             cache: Cache::new(CACHED_ROUTES),
             parts: Parts::default(),
+            gateway_parts: GatewayParts::default(),
             patcher: Patcher::new(CACHED_ROUTES),
         }
     }
@@ -135,7 +137,7 @@ impl Rds {
                 .iter()
                 .map(|key| key.to_string().into())
                 .collect();
-            let body = envoy_json::canonical(&gateway::build(&inputs));
+            let body = gateway::build(&inputs, &self.gateway_parts);
             Arc::new(Resource::new(name, body).with_sources(sources))
         });
         let names = || RouteNames::of_gateway(name, Arc::new(gateway.target_ports.clone()));

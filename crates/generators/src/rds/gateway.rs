@@ -5,20 +5,30 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use envoy_types::pb::envoy::config::{
     core::v3::{HeaderValue, HeaderValueOption},
-    route::v3::{Route, RouteConfiguration, VirtualHost, virtual_host::TlsRequirementType},
+    route::v3::{Route, VirtualHost, virtual_host::TlsRequirementType},
 };
 use model::{ConfigKey, Kind, NamespacedName, Service, fingerprint, host};
+use prost::Message as _;
 use pushctx::{
     ConsolidatedRule, GatewayServer, MergedGateway, ProxyClass, PushContext, ResolvedVirtualService,
 };
+use rayon::prelude::*;
+use xds::Body;
 
-use super::inputs::{self, ClientView};
+use super::{
+    frame,
+    inputs::{self, ClientView},
+};
 use crate::{
-    convert,
+    cache::Cache,
     route::{self, RouteContext},
 };
+
+/// Route lists, and virtual hosts, that are kept: a gateway of many hosts has one of each for a host.
+const CACHED_PARTS: usize = 40_000;
 
 /// The inputs of one route configuration of a gateway; its fingerprint is the cache key.
 #[derive(Clone, Debug)]
@@ -183,10 +193,36 @@ fn destinations(vs: &ResolvedVirtualService) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Builds a gateway's route configuration.
-pub(super) fn build(inputs: &GatewayRouteInputs) -> RouteConfiguration {
+/// What gateways' configurations are made of: route lists of VirtualServices, and virtual hosts.
+#[derive(Debug)]
+pub(super) struct GatewayParts {
+    routes: Cache<Arc<Routes>>,
+    hosts: Cache<Bytes>,
+}
+
+impl Default for GatewayParts {
+    fn default() -> Self {
+        Self {
+            routes: Cache::new(CACHED_PARTS),
+            hosts: Cache::new(CACHED_PARTS),
+        }
+    }
+}
+
+impl GatewayParts {
+    /// How many route lists and virtual hosts were built so far.
+    #[cfg(test)]
+    pub(super) fn built(&self) -> (u64, u64) {
+        (self.routes.stats().misses, self.hosts.stats().misses)
+    }
+}
+
+/// Builds a gateway's route configuration. What a change does not reach is joined as it is.
+pub(super) fn build(inputs: &GatewayRouteInputs, parts: &GatewayParts) -> Body {
     let mut assembly = Assembly {
         inputs,
+        client: inputs.client.fingerprint(),
+        parts,
         hosts: Vec::new(),
         by_name: HashMap::new(),
     };
@@ -194,40 +230,129 @@ pub(super) fn build(inputs: &GatewayRouteInputs) -> RouteConfiguration {
     for server in &inputs.servers {
         assembly.add_server(server, &mut built);
     }
-    let virtual_hosts = assembly.finish();
-    RouteConfiguration {
-        name: inputs.name.clone(),
-        virtual_hosts,
-        validate_clusters: convert::bool_value(false),
-        max_direct_response_body_size_bytes: convert::u32_value(
-            super::frame::MAX_DIRECT_RESPONSE_BYTES,
-        ),
-        ignore_port_in_host_matching: true,
-        ..RouteConfiguration::default()
-    }
+    let hosts = assembly.finish();
+    let hosts = hosts.into_par_iter().map(|host| host.encode(parts));
+    let mut joined: Vec<Bytes> = vec![frame::head(&inputs.name).into()];
+    joined.par_extend(hosts);
+    joined.push(frame::tail().into());
+    joined.into_iter().collect()
 }
 
 /// Identifies the routes of one VirtualService on one Gateway.
 type RoutesKey = (NamespacedName, NamespacedName);
 
+/// The routes of one VirtualService.
+#[derive(Debug)]
+struct Routes {
+    /// Hash of what they were made of.
+    hash: u64,
+    list: Vec<Route>,
+}
+
+/// What the routes of one VirtualService on one server are made of; its fingerprint is their key.
+struct RoutesInputs<'a> {
+    vs: &'a ResolvedVirtualService,
+    gateway: &'a NamespacedName,
+    /// The port as its author wrote it.
+    port: u32,
+    is_tls: bool,
+    services: BTreeMap<&'a str, &'a Arc<Service>>,
+    rules: BTreeMap<&'a str, &'a Arc<ConsolidatedRule>>,
+    client: (&'a ClientView, u64),
+    http3: Option<u32>,
+}
+
+impl RoutesInputs<'_> {
+    fn fingerprint(&self) -> u64 {
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self {
+            vs,
+            gateway,
+            port,
+            is_tls,
+            services,
+            rules,
+            client: (_, client),
+            http3,
+        } = self;
+        let meta = &vs.config.meta;
+        let services: Vec<_> = services.iter().map(|(h, s)| (h, s.fingerprint)).collect();
+        let rules: Vec<_> = rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
+        fingerprint::of(&(
+            (&meta.namespace, &meta.name, vs.fingerprint),
+            (gateway, port, is_tls),
+            (services, rules, client, http3),
+        ))
+    }
+
+    fn build(&self) -> Vec<Route> {
+        let client = self.client.0;
+        let gateways = BTreeSet::from([self.gateway.to_string()]);
+        let service = |host: &str| self.services.get(host).copied().cloned();
+        let rule = |host: &str| self.rules.get(host).copied().cloned();
+        let mut routes = route::translate(
+            self.vs,
+            &RouteContext {
+                listener_port: u16::try_from(self.port).unwrap_or_default(),
+                gateways: &gateways,
+                labels: &client.labels,
+                namespace: &client.namespace,
+                service: &service,
+                rule: &rule,
+                mesh_retry: client.retries.as_ref(),
+                forwarded_host: client.forwarded_host,
+                tls_server: self.is_tls,
+                plain_shadow_host: client.plain_shadow_host,
+                session: client.session.as_ref(),
+            },
+        );
+        if let Some(port) = self.http3 {
+            for route in &mut routes {
+                route.response_headers_to_add.push(alternative(port));
+            }
+        }
+        routes
+    }
+}
+
 /// A virtual host under construction: which route lists it has, by identity.
 struct Host {
+    /// Without routes.
     vh: VirtualHost,
-    routes: Vec<RoutesKey>,
+    keys: Vec<RoutesKey>,
+    routes: Vec<Arc<Routes>>,
+}
+
+impl Host {
+    /// Encodes it as a field of a configuration.
+    fn encode(self, parts: &GatewayParts) -> Bytes {
+        let Self { mut vh, routes, .. } = self;
+        // Its one map has one entry at most: equal ones have equal bytes.
+        let hashes: Vec<u64> = routes.iter().map(|routes| routes.hash).collect();
+        let hash = fingerprint::of(&(vh.encode_to_vec(), hashes));
+        parts.hosts.get_or_build(hash, || {
+            let lists = routes.iter().flat_map(|routes| &routes.list);
+            vh.routes = lists.cloned().collect();
+            vh.routes.sort_by_key(route::is_catch_all);
+            let mut bytes = Vec::new();
+            frame::host(&vh, &mut bytes);
+            frame::canonicalize(&mut bytes);
+            bytes.into()
+        })
+    }
 }
 
 struct Assembly<'a> {
     inputs: &'a GatewayRouteInputs,
+    /// Hash of the inputs' client.
+    client: u64,
+    parts: &'a GatewayParts,
     hosts: Vec<Host>,
     by_name: HashMap<String, usize>,
 }
 
 impl Assembly<'_> {
-    fn add_server(
-        &mut self,
-        server: &GatewayServer,
-        built: &mut HashMap<RoutesKey, Arc<Vec<Route>>>,
-    ) {
+    fn add_server(&mut self, server: &GatewayServer, built: &mut HashMap<RoutesKey, Arc<Routes>>) {
         let written = server.server.port.as_ref().map_or(0, |p| p.number);
         let redirects = server
             .server
@@ -235,13 +360,14 @@ impl Assembly<'_> {
             .as_ref()
             .is_some_and(|tls| tls.https_redirect);
         let none = Vec::new();
+        let index = HostIndex::of(&server.server.hosts);
         for vs in self
             .inputs
             .virtual_services
             .get(&server.gateway)
             .unwrap_or(&none)
         {
-            let hosts = intersection(&server.server.hosts, vs);
+            let hosts = index.intersection(vs);
             if hosts.is_empty() {
                 continue;
             }
@@ -249,8 +375,8 @@ impl Assembly<'_> {
             let routes = if let Some(routes) = built.get(&key) {
                 routes.clone()
             } else {
-                let routes = Arc::new(self.translate(vs, server, written));
-                if routes.is_empty() {
+                let routes = self.translate(vs, server, written);
+                if routes.list.is_empty() {
                     continue;
                 }
                 built.insert(key.clone(), routes.clone());
@@ -271,40 +397,31 @@ impl Assembly<'_> {
         &self,
         vs: &ResolvedVirtualService,
         server: &GatewayServer,
-        written: u32,
-    ) -> Vec<Route> {
-        let own = vs.config.meta.namespace.clone();
-        let inputs = self.inputs;
-        let gateways = BTreeSet::from([server.gateway.to_string()]);
-        let service = |host: &str| {
-            inputs
-                .services
-                .get(&(own.clone(), host.to_owned()))
-                .cloned()
-        };
-        let rule = |host: &str| inputs.rules.get(host).cloned();
-        let mut routes = route::translate(
-            vs,
-            &RouteContext {
-                listener_port: u16::try_from(written).unwrap_or_default(),
-                gateways: &gateways,
-                labels: &inputs.client.labels,
-                namespace: &inputs.client.namespace,
-                service: &service,
-                rule: &rule,
-                mesh_retry: inputs.client.retries.as_ref(),
-                forwarded_host: inputs.client.forwarded_host,
-                tls_server: server.server.tls.is_some(),
-                plain_shadow_host: inputs.client.plain_shadow_host,
-                session: inputs.client.session.as_ref(),
-            },
-        );
-        if let Some(port) = inputs.http3 {
-            for route in &mut routes {
-                route.response_headers_to_add.push(alternative(port));
-            }
+        port: u32,
+    ) -> Arc<Routes> {
+        let all = self.inputs;
+        let own = &vs.config.meta.namespace;
+        let (mut services, mut rules) = (BTreeMap::new(), BTreeMap::new());
+        for host in destinations(vs) {
+            let service = all.services.get(&(own.clone(), host.to_owned()));
+            services.extend(service.map(|service| (host, service)));
+            rules.extend(all.rules.get(host).map(|rule| (host, rule)));
         }
-        routes
+        let inputs = RoutesInputs {
+            vs,
+            gateway: &server.gateway,
+            port,
+            is_tls: server.server.tls.is_some(),
+            services,
+            rules,
+            client: (&all.client, self.client),
+            http3: all.http3,
+        };
+        let hash = inputs.fingerprint();
+        self.parts.routes.get_or_build(hash, || {
+            let list = inputs.build();
+            Arc::new(Routes { hash, list })
+        })
     }
 
     fn add_host(
@@ -313,7 +430,7 @@ impl Assembly<'_> {
         port: u32,
         vs: &ResolvedVirtualService,
         key: &RoutesKey,
-        routes: &[Route],
+        routes: &Arc<Routes>,
         redirects: bool,
     ) {
         let host = if let Some(at) = self.by_name.get(name) {
@@ -330,8 +447,8 @@ impl Assembly<'_> {
             }
             self.push(name, host)
         };
-        host.vh.routes.extend_from_slice(routes);
-        host.routes.push(key.clone());
+        host.routes.push(routes.clone());
+        host.keys.push(key.clone());
         if redirects {
             host.vh.require_tls = TlsRequirementType::All.into();
         }
@@ -356,6 +473,7 @@ impl Assembly<'_> {
         };
         Host {
             vh,
+            keys: Vec::new(),
             routes: Vec::new(),
         }
     }
@@ -367,28 +485,28 @@ impl Assembly<'_> {
         &mut self.hosts[at]
     }
 
-    /// Collapses, orders and sorts what was built (gateways §12.5).
-    fn finish(mut self) -> Vec<VirtualHost> {
+    /// Collapses and sorts what was gathered (gateways §12.5).
+    fn finish(mut self) -> Vec<Host> {
         if self.hosts.is_empty() {
             let first = self.inputs.servers.first();
             let written = first
                 .and_then(|s| s.server.port.as_ref())
                 .map_or(0, |p| p.number);
-            return vec![VirtualHost {
-                name: format!("blackhole:{written}"),
-                domains: vec!["*".to_owned()],
-                ..VirtualHost::default()
+            return vec![Host {
+                vh: VirtualHost {
+                    name: format!("blackhole:{written}"),
+                    domains: vec!["*".to_owned()],
+                    ..VirtualHost::default()
+                },
+                keys: Vec::new(),
+                routes: Vec::new(),
             }];
         }
         if self.inputs.collapse {
             self.hosts = collapse(self.hosts);
         }
-        let mut hosts: Vec<VirtualHost> = self.hosts.into_iter().map(|host| host.vh).collect();
-        for host in &mut hosts {
-            host.routes.sort_by_key(route::is_catch_all);
-        }
-        hosts.sort_by(|a, b| a.name.cmp(&b.name));
-        hosts
+        self.hosts.sort_by(|a, b| a.vh.name.cmp(&b.vh.name));
+        self.hosts
     }
 }
 
@@ -404,29 +522,73 @@ fn alternative(port: u32) -> HeaderValueOption {
     }
 }
 
-/// Hosts that both a server and a VirtualService have: the narrower of each pair that overlaps.
-fn intersection(server: &[String], vs: &ResolvedVirtualService) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for host in server {
-        let host = match host.split_once('/') {
-            None => host.as_str(),
-            Some((namespace, host)) if *namespace == *vs.config.meta.namespace => host,
-            Some(_) => continue,
+/// The hosts of a server, found by name: there may be thousands, and as many VirtualServices.
+struct HostIndex<'a> {
+    /// In order, each with the namespace whose VirtualServices it is for; without one it is for all.
+    hosts: Vec<(Option<&'a str>, &'a str)>,
+    /// Places of those that are no patterns.
+    exact: HashMap<&'a str, Vec<usize>>,
+    /// Places of patterns.
+    patterns: Vec<usize>,
+}
+
+impl<'a> HostIndex<'a> {
+    fn of(hosts: &'a [String]) -> Self {
+        let mut index = Self {
+            hosts: Vec::with_capacity(hosts.len()),
+            exact: HashMap::new(),
+            patterns: Vec::new(),
         };
-        for wanted in &vs.config.spec.hosts {
-            let both = if host::subset_of(host, wanted) {
-                host
-            } else if host::subset_of(wanted, host) {
-                wanted
-            } else {
-                continue;
+        for (place, host) in hosts.iter().enumerate() {
+            let (namespace, host) = match host.split_once('/') {
+                None => (None, host.as_str()),
+                Some((namespace, host)) => (Some(namespace), host),
             };
-            if !found.iter().any(|f| f == both) {
-                found.push(both.to_owned());
+            index.hosts.push((namespace, host));
+            if host::is_wildcard(host) {
+                index.patterns.push(place);
+            } else {
+                index.exact.entry(host).or_default().push(place);
             }
         }
+        index
     }
-    found
+
+    /// Hosts that both the server and a VirtualService have: the narrower of each pair that overlaps.
+    fn intersection(&self, vs: &ResolvedVirtualService) -> Vec<String> {
+        let wanted = &vs.config.spec.hosts;
+        let mut places: Vec<usize> = if wanted.iter().any(|host| host::is_wildcard(host)) {
+            (0..self.hosts.len()).collect()
+        } else {
+            // A name overlaps with itself and with patterns.
+            let exact = wanted
+                .iter()
+                .filter_map(|host| self.exact.get(host.as_str()));
+            exact.flatten().chain(&self.patterns).copied().collect()
+        };
+        places.sort_unstable();
+        places.dedup();
+        let mut found: Vec<String> = Vec::new();
+        for place in places {
+            let (namespace, host) = self.hosts[place];
+            if namespace.is_some_and(|namespace| *namespace != *vs.config.meta.namespace) {
+                continue;
+            }
+            for wanted in wanted {
+                let both = if host::subset_of(host, wanted) {
+                    host
+                } else if host::subset_of(wanted, host) {
+                    wanted
+                } else {
+                    continue;
+                };
+                if !found.iter().any(|f| f == both) {
+                    found.push(both.to_owned());
+                }
+            }
+        }
+        found
+    }
 }
 
 /// Folds virtual hosts with the same routes into the most specific of them.
@@ -435,7 +597,7 @@ fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
     let mut kept: Vec<Host> = Vec::with_capacity(hosts.len());
     let mut by_routes: HashMap<(Vec<RoutesKey>, i32), usize> = HashMap::new();
     for host in hosts {
-        let key = (host.routes.clone(), host.vh.require_tls);
+        let key = (host.keys.clone(), host.vh.require_tls);
         if let Some(at) = by_routes.get(&key) {
             kept[*at].vh.domains.extend(host.vh.domains);
         } else {
@@ -551,3 +713,6 @@ spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], 
         );
     }
 }
+
+#[cfg(test)]
+mod changes;

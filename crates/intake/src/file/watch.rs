@@ -1,8 +1,17 @@
 //! The driver of the file source: the system's notices in, batches of changes out.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use notify::{RecursiveMode, Watcher};
+use notify::{
+    EventKind, RecursiveMode, Watcher,
+    event::{ModifyKind, RenameMode},
+};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{FileError, FileSource, Report};
@@ -10,6 +19,10 @@ use crate::intake::Change;
 
 /// Quiet time after the last notice before files are read: writers have finished by then.
 const QUIET: Duration = Duration::from_millis(50);
+
+/// Quiet time after a file has been moved to its place, which is whole then: those that come together are
+/// read together.
+const QUIET_WHOLE: Duration = Duration::from_millis(2);
 
 /// Most quiet times waited for while notices keep coming.
 const MAX_ROUNDS: u32 = 20;
@@ -21,6 +34,14 @@ pub struct Batch {
     pub changes: Vec<Change>,
     /// What is loaded now.
     pub report: Report,
+}
+
+/// Tells whether an event says that a file is in its place, whole: it was moved there.
+fn is_whole(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
+    )
 }
 
 impl FileSource {
@@ -35,12 +56,18 @@ impl FileSource {
     ) -> Result<impl Future<Output = ()> + Send, FileError> {
         // One waiting notice is enough: each look at the disk sees everything before it.
         let (notices, mut noticed) = mpsc::channel(1);
+        // Somebody writes: what is there may be a part.
+        let writes = Arc::new(AtomicBool::new(false));
+        let written = writes.clone();
         let mut watcher =
             notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
                 if event
                     .as_ref()
                     .map_or(true, |e| !matches!(e.kind, notify::EventKind::Access(_)))
                 {
+                    if !event.as_ref().is_ok_and(|event| is_whole(event.kind)) {
+                        writes.store(true, Ordering::Release);
+                    }
                     // Full means that a notice waits already.
                     let _ = notices.try_send(());
                 }
@@ -78,7 +105,14 @@ impl FileSource {
                     () = batches.closed() => return,
                 }
                 let mut rounds = 0;
-                while rounds < MAX_ROUNDS && timeout(QUIET, noticed.recv()).await.is_ok() {
+                let mut quiet = QUIET_WHOLE;
+                loop {
+                    if written.swap(false, Ordering::AcqRel) {
+                        quiet = QUIET;
+                    }
+                    if rounds == MAX_ROUNDS || timeout(quiet, noticed.recv()).await.is_err() {
+                        break;
+                    }
                     rounds += 1;
                 }
             }

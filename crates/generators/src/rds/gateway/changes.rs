@@ -1,0 +1,155 @@
+use std::time::Instant;
+
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use intake::{Change, Decoder, Intake, Options};
+use model::{Node, Proxy};
+
+use super::*;
+
+/// Hosts of the gateway, each with its VirtualService.
+const HOSTS: usize = 300;
+
+fn virtual_service(number: usize, host: &str, to: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
+         metadata: {{name: v{number}, namespace: shop}}\n\
+         spec: {{hosts: ['{host}'], gateways: [g], http: [{{route: [{{destination: {{host: {to}}}}}]}}]}}\n---\n"
+    )
+}
+
+/// A gateway that names all its hosts.
+fn mesh() -> String {
+    let hosts: Vec<String> = (0..HOSTS).map(|n| format!("'*/h{n}.example'")).collect();
+    let gateway = format!(
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: g, namespace: shop}}\n\
+         spec: {{selector: {{istio: gw}}, servers: [{{port: {{number: 80, name: http, protocol: HTTP}}, \
+         hosts: [{}, '*.wild.example']}}]}}\n---\n",
+        hosts.join(", ")
+    );
+    let routes = (0..HOSTS).map(|n| virtual_service(n, &format!("h{n}.example"), "to.example"));
+    gateway + &routes.collect::<String>() + &virtual_service(HOSTS, "a.wild.example", "to.example")
+}
+
+/// A mesh that can be changed.
+struct World {
+    intake: Intake,
+    parts: GatewayParts,
+}
+
+impl World {
+    fn new(text: &str) -> Self {
+        let mut world = Self {
+            intake: Intake::new(Options::default()),
+            parts: GatewayParts::default(),
+        };
+        world.apply(text);
+        world
+    }
+
+    fn apply(&mut self, text: &str) {
+        let decoder = Decoder {
+            admitted: true,
+            ..Decoder::default()
+        };
+        let decoded = decoder.decode("test.yaml", text);
+        assert!(!decoded.broken, "{:?}", decoded.findings);
+        let changes = decoded.objects.into_iter().map(Change::Apply);
+        #[expect(clippy::disallowed_methods, reason = "requests say when they started")]
+        self.intake.apply(changes, Instant::now());
+    }
+
+    /// Builds the gateway's configuration; says how many route lists and virtual hosts were new.
+    fn build(&self) -> (RouteConfiguration, (u64, u64)) {
+        let context = PushContext::build(self.intake.state());
+        let metadata = serde_json::json!({"LABELS": {"istio": "gw"}, "NAMESPACE": "shop"});
+        let node = Node {
+            id: "router~10.0.0.9~p.shop~shop.svc.cluster.local".to_owned(),
+            metadata: serde_json::from_value(metadata).unwrap(),
+            ..Node::default()
+        };
+        let class = context.resolve(&context.classify(&Proxy::parse(&node).unwrap()));
+        let merged = class.gateway.clone().unwrap();
+        let inputs = GatewayRouteInputs::gather(&context, &class, &merged, "http.80").unwrap();
+        let before = self.parts.built();
+        let body = build(&inputs, &self.parts).to_bytes();
+        let after = self.parts.built();
+        let built = RouteConfiguration::decode(&*body).unwrap();
+        assert_eq!(
+            envoy_json::canonical(&built),
+            body,
+            "parts make a canonical whole"
+        );
+        (built, (after.0 - before.0, after.1 - before.1))
+    }
+}
+
+fn names(built: &RouteConfiguration) -> Vec<&str> {
+    built
+        .virtual_hosts
+        .iter()
+        .map(|host| host.name.as_str())
+        .collect()
+}
+
+#[test]
+fn one_changed_virtual_service_builds_its_host_alone() {
+    let mut world = World::new(&mesh());
+    let (first, built) = world.build();
+    let all = HOSTS as u64 + 1;
+    assert_eq!(built, (all, all));
+    assert_eq!(first.virtual_hosts.len(), HOSTS + 1);
+    assert!(
+        names(&first).contains(&"a.wild.example:80"),
+        "{:?}",
+        names(&first)
+    );
+    assert_eq!(world.build(), (first.clone(), (0, 0)));
+    world.apply(&virtual_service(7, "h7.example", "elsewhere.example"));
+    let (second, built) = world.build();
+    assert_eq!(built, (1, 1));
+    let differ: Vec<&str> = first
+        .virtual_hosts
+        .iter()
+        .zip(&second.virtual_hosts)
+        .filter(|(a, b)| a != b)
+        .map(|(a, _)| a.name.as_str())
+        .collect();
+    assert_eq!(differ, ["h7.example:80"]);
+    // Another one for a host that is there: its list is new, and the host with both.
+    world.apply(&virtual_service(HOSTS + 1, "h8.example", "more.example"));
+    let (third, built) = world.build();
+    assert_eq!(built, (1, 1));
+    let host = third
+        .virtual_hosts
+        .iter()
+        .find(|host| host.name == "h8.example:80")
+        .unwrap();
+    assert_eq!(host.routes.len(), 2);
+}
+
+#[test]
+fn hosts_are_found_as_by_looking_at_all() {
+    let spec = |hosts: &[&str]| {
+        let hosts: Vec<String> = hosts.iter().map(|host| format!("'{host}'")).collect();
+        format!("[{}]", hosts.join(", "))
+    };
+    let gateway = format!(
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: g, namespace: shop}}\n\
+         spec: {{selector: {{istio: gw}}, servers: [{{port: {{number: 80, name: http, protocol: HTTP}}, hosts: {}}}]}}\n---\n",
+        spec(&["a.x.io", "other/b.x.io", "*.x.io", "c.y.io", "*.z.y.io"])
+    );
+    let route = |hosts: &[&str]| {
+        virtual_service(1, "HOSTS", "to.example").replace("['HOSTS']", &spec(hosts))
+    };
+    for (hosts, expected) in [
+        (&["a.x.io"][..], &["a.x.io:80"][..]),
+        (&["b.x.io", "q.x.io"], &["b.x.io:80"]),
+        (&["*.io"], &["*.x.io:80"]),
+        (&["*.y.io"], &["c.y.io:80"]),
+        (&["d.y.io"], &["blackhole:80"]),
+        (&["deep.z.y.io", "c.y.io"], &["c.y.io:80"]),
+    ] {
+        let (built, _) = World::new(&(gateway.clone() + &route(hosts))).build();
+        assert_eq!(names(&built), expected, "{hosts:?}");
+    }
+}
