@@ -12,6 +12,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use envoy_types::pb::envoy::{
+    config::core::v3::Node,
+    service::discovery::v3::{
+        DiscoveryRequest, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+    },
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{
@@ -21,8 +27,15 @@ use tests::{
     process::until,
     tls::{Authority, Issued, Request},
 };
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinSet,
+};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
 
 /// Longest time from an edit to a proxy that serves by it.
 const SOON: Duration = Duration::from_secs(20);
@@ -386,6 +399,137 @@ async fn certificates_rotate_and_break_alone() -> Result<()> {
     answered("c, which came later", &edge.ask("c.test", &edge.old)).await?;
     edge.write_pair("b", &edge.new.issue("b-new", "b.test").await?)?;
     answered("b, mended", &edge.ask("b.test", &edge.new)).await?;
+    envoy.kill().await
+}
+
+/// Answers one upgrade, and then sends back all that it gets, on connections one after the other.
+async fn echo(listener: TcpListener) -> Result<()> {
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        let head = read_head(&mut stream).await?;
+        if head.to_ascii_lowercase().contains("upgrade: websocket") {
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\n";
+            stream.write_all(answer.as_bytes()).await?;
+            let (mut read, mut write) = stream.split();
+            tokio::io::copy(&mut read, &mut write).await.ok();
+        }
+    }
+}
+
+/// Reads a message up to its body.
+async fn read_head(stream: &mut TcpStream) -> Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        ensure!(stream.read(&mut byte).await? == 1, "closed: {head:?}");
+        head.extend(byte);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Opens a WebSocket through the gateway, and says something that comes back.
+async fn websocket(gateway: SocketAddr) -> Result<()> {
+    let mut stream = TcpStream::connect(gateway).await?;
+    let request = "GET /chat HTTP/1.1\r\nhost: ws.test\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(request.as_bytes()).await?;
+    let head = read_head(&mut stream).await?;
+    ensure!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    for word in ["first", "again"] {
+        stream.write_all(word.as_bytes()).await?;
+        let mut back = vec![0; word.len()];
+        stream.read_exact(&mut back).await?;
+        ensure!(back == word.as_bytes(), "{back:?} comes back");
+    }
+    Ok(())
+}
+
+/// Opens a stream of gRPC through the gateway, to the control plane itself, and has two answers on it.
+async fn grpc(gateway: SocketAddr) -> Result<()> {
+    let channel = Endpoint::from_shared(format!("http://{gateway}"))?
+        .origin("http://grpc.test".parse()?)
+        .connect()
+        .await?;
+    let (requests, receiver) = mpsc::channel(2);
+    for kind in ["cluster.v3.Cluster", "listener.v3.Listener"] {
+        let request = DiscoveryRequest {
+            node: Some(Node {
+                id: "sidecar~10.0.0.1~web.edge~edge.svc.cluster.local".to_owned(),
+                ..Node::default()
+            }),
+            type_url: format!("type.googleapis.com/envoy.config.{kind}"),
+            ..DiscoveryRequest::default()
+        };
+        requests.send(request).await?;
+    }
+    let mut client = AggregatedDiscoveryServiceClient::new(channel);
+    let answers = client
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await?;
+    let mut answers = answers.into_inner();
+    for _ in 0..2 {
+        let answer = answers.message().await?.context("the stream ended")?;
+        ensure!(!answer.resources.is_empty(), "{} is empty", answer.type_url);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy, which pip fetches, openssl and curl; `cargo xtask test` runs it"]
+async fn calls_and_web_sockets_pass_both_ways() -> Result<()> {
+    use_binary(env!("CARGO_BIN_EXE_istiod-under-test"));
+    let edge = Edge::new().await?;
+    edge.write_gateway(&[])?;
+    let istiod = edge.control_plane(false).await?;
+    let echoing = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let target = echoing.local_addr()?.port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(echo(echoing));
+    let port = free_port()?;
+    let entry = |host: &str, protocol: &str, target: u16| {
+        object(
+            "ServiceEntry",
+            host.split('.').next().unwrap_or(host),
+            &json!({
+                "hosts": [host], "location": "MESH_EXTERNAL", "resolution": "STATIC",
+                "ports": [{"number": 80, "name": "p", "protocol": protocol}],
+                "endpoints": [{"address": "127.0.0.1", "ports": {"p": target}}],
+            }),
+        )
+    };
+    let route = |name: &str, to: &str| {
+        object(
+            "VirtualService",
+            name,
+            &json!({
+                "hosts": [format!("{name}.test")], "gateways": ["calls"],
+                "http": [{"route": [{"destination": {"host": to, "port": {"number": 80}}}]}],
+            }),
+        )
+    };
+    let server = json!({
+        "port": {"number": port, "protocol": "HTTP", "name": "http"}, "hosts": ["*"],
+    });
+    edge.write(
+        "calls.json",
+        &[
+            object(
+                "Gateway",
+                "calls",
+                &json!({"selector": {"app": "edge"}, "servers": [server]}),
+            ),
+            entry("calls.internal", "GRPC", istiod.setup().xds.port()),
+            entry("sockets.internal", "HTTP", target),
+            route("grpc", "calls.internal"),
+            route("ws", "sockets.internal"),
+        ],
+    )?;
+    let mut envoy = edge.router(&istiod, true).await?;
+    let gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    until("a stream of gRPC", SOON, async || grpc(gateway).await).await?;
+    until("a WebSocket", SOON, async || websocket(gateway).await).await?;
+    let rejections = envoy.rejections().await?;
+    ensure!(rejections.is_empty(), "{rejections:?}");
     envoy.kill().await
 }
 
