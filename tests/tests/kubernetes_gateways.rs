@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams},
@@ -114,6 +115,21 @@ async fn settled(world: &World, kinds: &[(&str, &str)]) -> Result<BTreeMap<Strin
         }
         last = now;
     }
+}
+
+/// Waits until a replica leads.
+async fn leads(world: &World, name: &str) -> Result<()> {
+    let leases = Api::<Lease>::namespaced(world.admin.clone(), "istio-system");
+    until("the other one leads", LATER, async || {
+        let holder = leases
+            .get("istio-leader")
+            .await?
+            .spec
+            .and_then(|spec| spec.holder_identity);
+        ensure!(holder.as_deref() == Some(name), "{holder:?} leads");
+        Ok(())
+    })
+    .await
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
@@ -253,17 +269,7 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
         versions(&world, &kinds).await? == before,
         "a restart has written"
     );
-    let lease = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(
-        world.admin.clone(),
-        "istio-system",
-    );
-    until("the other one leads", LATER, async || {
-        let lease = lease.get("istio-leader").await?;
-        let holder = lease.spec.and_then(|spec| spec.holder_identity);
-        ensure!(holder.as_deref() == Some("b"), "{holder:?} leads");
-        Ok(())
-    })
-    .await?;
+    leads(&world, "b").await?;
     sleep(QUIET).await;
     ensure!(
         versions(&world, &kinds).await? == before,
@@ -292,5 +298,127 @@ async fn a_thousand_routes_are_told_their_state_in_few_writes_and_a_restart_writ
         Ok(())
     })
     .await?;
+    istiod.kill().await
+}
+
+/// A gateway that is deployed, with a label for its objects.
+const DEPLOYED: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec:
+  gatewayClassName: istio
+  infrastructure: {labels: {team: a}, annotations: {networking.istio.io/service-type: ClusterIP}}
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: way, namespace: shop}
+spec:
+  gatewayClassName: istio-waypoint
+  listeners: [{name: mesh, port: 15008, protocol: HBONE}]
+";
+
+/// What is deployed.
+const OBJECTS: [(&str, &str); 3] = [
+    ("apps", "Deployment"),
+    ("", "Service"),
+    ("", "ServiceAccount"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go, which builds the API server"]
+async fn gateways_are_deployed_repaired_and_left_alone_by_a_restart() -> Result<()> {
+    let world = World::new().await?;
+    let istiod = world.istiod("a").await?;
+    let classes = world.api(GROUP, "GatewayClass");
+    until("classes are there, and accepted", SOON, async || {
+        for name in ["istio", "istio-waypoint"] {
+            let class = classes.get(name).await?;
+            says(&class.data["status"], "Accepted", ["True", "Accepted"])?;
+        }
+        Ok(())
+    })
+    .await?;
+    world.cluster.apply(DEPLOYED).await?;
+    let services = world.api("", "Service");
+    until("services are there", SOON, async || {
+        let front = services.get("front-istio").await?;
+        ensure!(front.labels().get("team").is_some_and(|team| team == "a"));
+        ensure!(
+            front.data["spec"]["type"] == "ClusterIP",
+            "{}",
+            front.data["spec"]
+        );
+        let owner = front.owner_references().first().context("nobody owns it")?;
+        ensure!(
+            owner.kind == "Gateway" && owner.name == "front",
+            "{owner:?}"
+        );
+        let way = services.get("way").await?;
+        ensure!(
+            way.data["spec"]["ports"][1]["port"] == 15008,
+            "{}",
+            way.data["spec"]
+        );
+        world.api("apps", "Deployment").get("front-istio").await?;
+        world.api("", "ServiceAccount").get("front-istio").await?;
+        Ok(())
+    })
+    .await?;
+
+    // Repair: what was edited, what was deleted, what the gateway says now.
+    let patch = |value: Value| kube::api::Patch::Merge(value);
+    let parameters = kube::api::PatchParams::default();
+    let spoilt = json!({"spec": {"selector": {"gateway.networking.k8s.io/gateway-name": "x"}}, "metadata": {"annotations": {"theirs": "y"}}});
+    services
+        .patch("front-istio", &parameters, &patch(spoilt))
+        .await?;
+    until("an edit is undone", SOON, async || {
+        let front = services.get("front-istio").await?;
+        let selector = &front.data["spec"]["selector"]["gateway.networking.k8s.io/gateway-name"];
+        ensure!(
+            selector == "front" && front.annotations().contains_key("theirs"),
+            "{selector}"
+        );
+        Ok(())
+    })
+    .await?;
+    services
+        .delete("way", &kube::api::DeleteParams::default())
+        .await?;
+    until("what was deleted is back", SOON, async || {
+        Ok(services.get("way").await.map(drop)?)
+    })
+    .await?;
+    let relabelled = json!({"spec": {"infrastructure": {"labels": {"team": null, "crew": "b"}}}});
+    world
+        .api(GROUP, "Gateway")
+        .patch("front", &parameters, &patch(relabelled))
+        .await?;
+    until("other labels", SOON, async || {
+        let front = services.get("front-istio").await?;
+        let labels = front.labels();
+        ensure!(
+            labels.contains_key("crew") && !labels.contains_key("team"),
+            "{labels:?}"
+        );
+        Ok(())
+    })
+    .await?;
+
+    let kinds: Vec<_> = OBJECTS
+        .into_iter()
+        .chain([(GROUP, "Gateway"), (GROUP, "GatewayClass")])
+        .collect();
+    let before = settled(&world, &kinds).await?;
+    drop(istiod);
+    let mut istiod = world.istiod("b").await?;
+    leads(&world, "b").await?;
+    sleep(QUIET).await;
+    ensure!(
+        versions(&world, &kinds).await? == before,
+        "a restart has written"
+    );
     istiod.kill().await
 }

@@ -29,21 +29,21 @@ pub enum Seen<K> {
     Gone(K),
 }
 
-/// Follows the objects of one name, in one namespace or in all, until nobody listens or it is told to stop.
+/// Follows the objects that `which` selects, by name or by label, in one namespace or in all, until nobody
+/// listens or it is told to stop.
 pub async fn follow<K>(
     api: Api<K>,
-    name: &str,
+    which: &ListParams,
     seen: mpsc::Sender<Seen<K>>,
     stop: CancellationToken,
 ) where
     K: Clone + Debug + DeserializeOwned + kube::Resource + Send + 'static,
 {
-    let fields = format!("metadata.name={name}");
     let mut wait = FIRST_WAIT;
     loop {
         let round = async {
-            let version = list(&api, &fields, &seen).await?;
-            watch(&api, &fields, version, &seen, &mut wait).await
+            let version = list(&api, which, &seen).await?;
+            watch(&api, which, version, &seen, &mut wait).await
         };
         let ended = tokio::select! {
             () = stop.cancelled() => return,
@@ -54,7 +54,7 @@ pub async fn follow<K>(
             // The API server does not remember so far back: listed anew, at once.
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(name, %error, "objects cannot be followed for now");
+                tracing::warn!(?which, %error, "objects cannot be followed for now");
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
@@ -67,13 +67,13 @@ pub async fn follow<K>(
 /// Lists all, and returns the version to watch from.
 async fn list<K>(
     api: &Api<K>,
-    fields: &str,
+    which: &ListParams,
     seen: &mpsc::Sender<Seen<K>>,
 ) -> Result<String, kube::Error>
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let mut parameters = ListParams::default().fields(fields).limit(PAGE);
+    let mut parameters = which.clone().limit(PAGE);
     let mut all = Vec::new();
     loop {
         let page = api.list(&parameters).await?;
@@ -91,7 +91,7 @@ where
 /// Watches until the API server does not remember the version, or nobody listens.
 async fn watch<K>(
     api: &Api<K>,
-    fields: &str,
+    which: &ListParams,
     mut version: String,
     seen: &mpsc::Sender<Seen<K>>,
     wait: &mut Duration,
@@ -99,7 +99,11 @@ async fn watch<K>(
 where
     K: Clone + Debug + DeserializeOwned + kube::Resource,
 {
-    let parameters = WatchParams::default().fields(fields);
+    let parameters = WatchParams {
+        field_selector: which.field_selector.clone(),
+        label_selector: which.label_selector.clone(),
+        ..WatchParams::default()
+    };
     loop {
         let mut events = api.watch(&parameters, &version).await?.boxed();
         while let Some(event) = events.next().await {
@@ -122,4 +126,9 @@ where
             }
         }
     }
+}
+
+/// Selects the objects of one name.
+pub fn named(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
 }

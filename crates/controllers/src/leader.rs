@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     allocation::{Allocator, Assignment},
-    follow::{Seen, follow},
+    follow::{Seen, follow, named},
     roots::{self, Found},
     writer::{
         Part, Resource, Target, Wanted,
@@ -99,7 +99,7 @@ pub async fn run(client: Client, duties: Duties, mut inputs: Inputs, stop: Cance
         let (seen, maps) = mpsc::channel(EVENTS);
         if let Some(name) = duties.root_config_map.clone() {
             let (api, term) = (Api::all(client.clone()), term.clone());
-            tasks.spawn(async move { follow(api, &name, seen, term).await });
+            tasks.spawn(async move { follow(api, &named(&name), seen, term).await });
         }
         let ended = Term::new(&duties, orders)
             .run(&mut inputs, maps, &stop)

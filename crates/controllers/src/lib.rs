@@ -19,4 +19,4 @@ pub mod tokens;
 pub mod wishes;
 pub mod writer;
 
-pub use follow::{Seen, follow};
+pub use follow::{Seen, follow, named};

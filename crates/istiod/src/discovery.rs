@@ -24,6 +24,7 @@ use xds::{Server, Transport};
 use crate::{
     cli::DiscoveryArgs,
     cluster,
+    deployment::Deploying,
     distribution::{Attendant, Books, Clerk, Distribution, Parts, peers::Peers},
     event::{self, Event},
     home::{self, Followed, Home, remotes::Remotes},
@@ -200,6 +201,7 @@ async fn serve(
     let home = cluster
         .as_ref()
         .map(|cluster| Home::new(cluster.connection.client.clone(), visits, &settings));
+    let tables = cluster.as_ref().map(|cluster| cluster.tables.clone());
     let (ready_sender, ready) = watch::channel(false);
     let distribution = Distribution::new(Parts {
         replica: replica_name(&settings, started),
@@ -294,6 +296,8 @@ async fn serve(
         // Whoever decides what is written, beside what the leader does itself, has a clone of the first.
         let (wishes, wanted) = Wishes::new();
         let (clock, views) = (tls::serve::clock, seen.clone());
+        let client = home.client();
+        let tables = tables.clone();
         let remotes = connections.map(|connections| Remotes {
             connections,
             views: remotes_seen,
@@ -306,6 +310,23 @@ async fn serve(
             remotes,
         };
         let leads = home.write(&settings, followed, store, clock, &mut tasks, &stop);
+        let deploying = &settings.writes.deployment;
+        if let Some(tables) = tables.filter(|_| deploying.gateways || deploying.classes) {
+            let deploying = Deploying {
+                reports: reported.clone(),
+                views: views.clone(),
+                latest: latest.clone(),
+                leads: leads.clone(),
+                wishes: wishes.clone(),
+                tables,
+                settings: deploying.clone(),
+            };
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                deploying.run(client, stop).await;
+                Ok(())
+            });
+        }
         if settings.writes.gateway_statuses {
             let reporting = Reporting {
                 reports: reported,

@@ -15,6 +15,7 @@ use controllers::{
     follow,
     leader::{self, Duties, Inputs, View},
     lease::{self, Election, Timing},
+    named,
     tokens::ClusterTokens,
     writer::Wanted,
 };
@@ -123,8 +124,8 @@ impl Home {
         stop: CancellationToken,
     ) {
         let (seen, mut secrets) = mpsc::channel(SECRETS);
-        let (api, name) = (self.kept.api(), self.kept.name().to_owned());
-        let following = follow(api, &name, seen, stop);
+        let (api, which) = (self.kept.api(), named(self.kept.name()));
+        let following = follow(api, &which, seen, stop);
         let taking = async {
             while let Some(seen) = secrets.recv().await {
                 // A Secret that is gone is about to be replaced, or should never have gone.
@@ -146,6 +147,11 @@ impl Home {
             }
         };
         tokio::join!(following, taking);
+    }
+
+    /// The way to the API server.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// Starts to write, whenever this replica is the one that does. Returns whether it is.

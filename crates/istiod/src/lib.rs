@@ -6,6 +6,7 @@ mod ca;
 pub mod certificate;
 pub mod cli;
 mod cluster;
+mod deployment;
 mod diff;
 pub mod discovery;
 pub mod distribution;

@@ -221,7 +221,7 @@ impl Settings {
             let items = text.split(',').map(str::trim).filter(|t| !t.is_empty());
             items.map(str::to_owned).collect::<Vec<_>>()
         };
-        let writes = writes::WriteSettings::read(&mut reader);
+        let writes = writes::WriteSettings::read(&mut reader, &namespace);
         let settings = Self {
             debounce_after,
             debounce_max,

@@ -54,6 +54,30 @@ pub struct ListenerReport {
     pub attached: u32,
 }
 
+/// What is deployed for a Gateway that does not say where it is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deployment {
+    /// The template by which it is made: `kube-gateway` or `waypoint`.
+    pub template: &'static str,
+    /// Name of the workload and its service.
+    pub name: String,
+    /// Service account of the workload.
+    pub service_account: String,
+    /// Ports of the service, each once.
+    pub ports: Vec<DeployedPort>,
+}
+
+/// A port of the service of a Gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeployedPort {
+    /// Its name, after the listener.
+    pub name: String,
+    /// Its number.
+    pub port: u32,
+    /// The listener's protocol in lowercase.
+    pub protocol: String,
+}
+
 /// What became of a Gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewayReport {
@@ -65,6 +89,8 @@ pub struct GatewayReport {
     pub resolved: Option<Verdict>,
     /// Host names of the services by which it is reached.
     pub services: Vec<String>,
+    /// What is deployed for it; `None` where that is its owner's part.
+    pub deployment: Option<Deployment>,
     /// Where nothing outside leads to it, its own address is that of its service, not the name.
     pub by_address: bool,
     /// Its listeners.

@@ -35,6 +35,7 @@ pub const FEATURES: &[&str] = &[
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
+    "GatewayInfrastructurePropagation",
     "GatewayListenerSet",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
@@ -191,6 +192,13 @@ impl Writer<'_> {
                 Means::True,
                 "Accepted",
                 "Handled by Istio controller",
+            );
+            // Older releases of the kinds are not read.
+            conditions.put(
+                "SupportedVersion",
+                Means::True,
+                "SupportedVersion",
+                "The installed version of the Gateway API is supported",
             );
             let mut status = json!({"conditions": conditions.finish()});
             if class.spec.controller_name == self.state.features.gateway_controller {

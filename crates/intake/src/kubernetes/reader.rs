@@ -15,7 +15,21 @@ const DROPPED_ANNOTATIONS: [&str; 2] = [
 ];
 
 /// Keys of ConfigMaps that are read, besides those of the mesh configuration's own.
-const CONFIG_MAP_KEYS: [&str; 5] = ["ca.crt", "cacert", "ca.crl", "mesh", "meshNetworks"];
+const CONFIG_MAP_KEYS: [&str; 12] = [
+    "ca.crt",
+    "cacert",
+    "ca.crl",
+    "mesh",
+    "meshNetworks",
+    // Of gateways that are deployed: templates and parameters.
+    "kube-gateway",
+    "waypoint",
+    "serviceAccount",
+    "deployment",
+    "service",
+    "horizontalPodAutoscaler",
+    "podDisruptionBudget",
+];
 
 /// An object as it was sent.
 #[derive(Debug)]

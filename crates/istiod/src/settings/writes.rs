@@ -10,6 +10,9 @@ use ipnet::IpNet;
 
 use super::{Reader, Source};
 
+/// The image of proxies that are deployed, unless somebody says another.
+const PROXY_IMAGE: &str = "docker.io/istio/proxyv2:1.28.1";
+
 /// The part of the settings that concerns what is written into a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteSettings {
@@ -40,16 +43,45 @@ pub struct WriteSettings {
     /// Istio objects say in their status how many proxies have them; `PILOT_ENABLE_STATUS`, false; looked
     /// at every `PILOT_STATUS_UPDATE_INTERVAL`, 500ms. `None` when they do not.
     pub statuses: Option<Duration>,
+    /// What is deployed for gateways: `PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`, true;
+    /// `PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`, true; the image of proxies
+    /// (`GATEWAY_PROXY_IMAGE`), where they find the control plane (`GATEWAY_CONTROL_PLANE`,
+    /// `istiod.istio-system.svc:15012` with the own namespace) and the ConfigMap with templates
+    /// (`GATEWAY_TEMPLATES`, `istio-gateway-templates`) are settings of this control plane alone.
+    pub deployment: DeploymentSettings,
 }
 
 impl WriteSettings {
     /// Reads them.
-    pub(super) fn read(reader: &mut Reader<'_, impl Source>) -> Self {
+    pub(super) fn read(reader: &mut Reader<'_, impl Source>, namespace: &str) -> Self {
         let gateway_statuses = reader.flag("PILOT_ENABLE_GATEWAY_API_STATUS", true);
-        let in_cacerts = reader.flag("USE_CACERTS_FOR_SELF_SIGNED_CA", false);
         let name = |text: &str| Some(text.to_owned());
         let limits = Limits::default();
+        let deployment = DeploymentSettings {
+            gateways: reader.flag("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", true),
+            classes: reader.flag("PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER", true),
+            image: reader.parsed(
+                "GATEWAY_PROXY_IMAGE",
+                PROXY_IMAGE.to_owned(),
+                "an image",
+                name,
+            ),
+            address: reader.parsed(
+                "GATEWAY_CONTROL_PLANE",
+                format!("istiod.{namespace}.svc:15012"),
+                "host and port",
+                name,
+            ),
+            templates: reader.parsed(
+                "GATEWAY_TEMPLATES",
+                "istio-gateway-templates".to_owned(),
+                "a name",
+                name,
+            ),
+        };
+        let in_cacerts = reader.flag("USE_CACERTS_FOR_SELF_SIGNED_CA", false);
         Self {
+            deployment,
             gateway_statuses,
             manages_remotes: reader.flag("EXTERNAL_ISTIOD", false),
             elects: reader.flag("ENABLE_LEADER_ELECTION", true),
@@ -93,4 +125,19 @@ impl WriteSettings {
             ),
         }
     }
+}
+
+/// What gateways that are deployed have in common.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeploymentSettings {
+    /// Gateways are deployed.
+    pub gateways: bool,
+    /// Classes that are missing are made.
+    pub classes: bool,
+    /// The image of proxies.
+    pub image: String,
+    /// Where proxies find the control plane.
+    pub address: String,
+    /// ConfigMap of the control plane's namespace with templates that take the place of the built-in ones.
+    pub templates: String,
 }

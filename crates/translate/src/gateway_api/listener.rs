@@ -16,11 +16,16 @@ use model::{
 
 use super::{GROUP, INFIX, PARENTS, Reference, admits};
 use crate::report::{
-    self, GatewayReport, ListenerReport, ListenerSetReport, Refusal, Reports, Verdict,
+    self, DeployedPort, Deployment, GatewayReport, ListenerReport, ListenerSetReport, Refusal,
+    Reports, Verdict,
 };
 
 /// Controller of gateways between networks, whose resources are named like the gateway.
 const EAST_WEST: &str = "istio.io/eastwest-controller";
+/// The longest name of a service's port.
+const PORT_NAME: usize = 63;
+/// The port of a gateway's service that tells whether it is ready.
+const STATUS_PORT: &str = "status-port";
 /// Controller of waypoints, which no listener here makes anything for.
 const WAYPOINT: &str = "istio.io/mesh-controller";
 /// Label that says which control plane a Gateway is for.
@@ -146,6 +151,8 @@ struct Shared<'a> {
     /// Host names of the services that it is reached by.
     services: Vec<String>,
     service_account: String,
+    /// Name of what is deployed for it, if anything is.
+    deployed: Option<String>,
     is_waypoint: bool,
 }
 
@@ -230,6 +237,7 @@ impl<'a> Shared<'a> {
             gateway,
             services,
             service_account,
+            deployed: is_managed.then(|| named(NAME_OVERRIDE)),
             is_waypoint,
         })
     }
@@ -264,11 +272,14 @@ impl<'a> Shared<'a> {
             .collect();
         sets.sort_by_key(|set| set.meta.creation_order());
         let mut attached = 0;
+        let mut ports = Vec::new();
+        open(&mut ports, own);
         for set in sets {
             let accepted = self.admits_set(&set.meta);
             let own = &set.spec.listeners;
             let listeners = if accepted.is_ok() {
                 attached += 1;
+                open(&mut ports, own);
                 all("ListenerSet", &set.meta, own, &mut taken, output, bound)
             } else {
                 Vec::new()
@@ -281,8 +292,19 @@ impl<'a> Shared<'a> {
             let name = set.meta.namespaced_name();
             reports.listener_sets.insert(name, Arc::new(report));
         }
+        let deployment = self.deployed.as_ref().map(|name| Deployment {
+            template: if self.is_waypoint {
+                "waypoint"
+            } else {
+                "kube-gateway"
+            },
+            name: name.clone(),
+            service_account: self.service_account.clone(),
+            ports,
+        });
         let report = GatewayReport {
             generation: meta.generation,
+            deployment,
             accepted: if self.services.is_empty() {
                 let message = "only host names of services are supported as addresses";
                 Err(Refusal::new("UnsupportedAddress", message))
@@ -653,6 +675,33 @@ impl<'a> Shared<'a> {
             return Ok(());
         }
         Err(refusal)
+    }
+}
+
+/// Adds the ports of listeners to those of a service, each once.
+fn open(ports: &mut Vec<DeployedPort>, listeners: &[Listener]) {
+    for listener in listeners {
+        if ports.iter().any(|known| known.port == listener.port) {
+            continue;
+        }
+        let protocol = listener.protocol.to_ascii_lowercase();
+        // Names of ports are shorter than those of listeners, and have no dots.
+        let name = listener.name.replace('.', "-");
+        let taken = ports.iter().any(|known| known.name == name);
+        let fits = !name.is_empty() && name.len() <= PORT_NAME && name != STATUS_PORT && !taken;
+        ports.push(DeployedPort {
+            name: if fits {
+                name
+            } else {
+                format!(
+                    "{}-{}",
+                    protocol.get(..5).unwrap_or(&protocol),
+                    listener.port
+                )
+            },
+            port: listener.port,
+            protocol,
+        });
     }
 }
 
