@@ -63,7 +63,7 @@ impl FileSource {
             notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
                 if event
                     .as_ref()
-                    .map_or(true, |e| !matches!(e.kind, notify::EventKind::Access(_)))
+                    .map_or(true, |e| !matches!(e.kind, EventKind::Access(_)))
                 {
                     if !event.as_ref().is_ok_and(|event| is_whole(event.kind)) {
                         writes.store(true, Ordering::Release);
