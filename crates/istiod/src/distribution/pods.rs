@@ -173,10 +173,7 @@ impl<V> Attendant<V> {
         let metrics = &self.distribution.0.metrics.distribution;
         metrics.pod(event, name);
         if reason == Some(Reason::TimedOut) {
-            let Spread {
-                behind, unknown, ..
-            } = spread;
-            tracing::warn!(%pod, event, behind, unknown, "a pod has waited long enough");
+            tracing::warn!(%pod, event, ?spread, "a pod has waited long enough");
         } else {
             tracing::info!(%pod, event, reason = name, "a pod");
         }
