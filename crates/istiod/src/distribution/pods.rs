@@ -21,7 +21,10 @@ use model::{
     api::kubernetes::{Namespace, Pod},
     selects,
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 use super::{
     Distribution, Key,
@@ -31,6 +34,10 @@ use super::{
 
 /// Time between two looks while a pod waits.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a write may take until it is asked for once more: one that was overtaken by another is not
+/// repeated by who writes.
+const REPEAT: Duration = Duration::from_secs(3);
 
 /// The part of the process, as [`Wishes`] knows it.
 const PART: &str = "pods";
@@ -55,8 +62,8 @@ struct Term {
     namespaces: Table<Namespace>,
     /// Services that pods which wait have been endpoints of: the last slice may be gone already.
     services: BTreeMap<NamespacedName, BTreeSet<ServiceKey>>,
-    /// What was wanted at the last look.
-    wanted: BTreeMap<(NamespacedName, Action), Wanted>,
+    /// What was wanted at the last look, and since when.
+    wanted: BTreeMap<(NamespacedName, Action), (Wanted, Instant)>,
 }
 
 impl<V> Attendant<V> {
@@ -150,14 +157,21 @@ impl<V> Attendant<V> {
             if same.is_none() {
                 self.tell(&name, action, spread(&name));
             }
-            let same = same.filter(|wanted| wanted.seen.as_deref() == Some(&*pod.version));
+            let same = same.filter(|(wanted, _)| wanted.seen.as_deref() == Some(&*pod.version));
+            if same.is_some_and(|(_, since)| since.elapsed() > REPEAT) {
+                // Not wanted for one look, and then again.
+                continue;
+            }
             // With the time of the first look, or it would be another wish each time.
             let wanted = same.cloned();
-            let wanted = wanted.unwrap_or_else(|| pods::wanted(&name, pod, action, now));
+            let wanted = wanted.unwrap_or_else(|| {
+                let wanted = pods::wanted(&name, pod, action, now);
+                (wanted, Instant::now())
+            });
             term.wanted.insert(at, wanted);
         }
-        self.wishes
-            .set(PART, term.wanted.values().cloned().collect());
+        let wanted = term.wanted.values().map(|(wanted, _)| wanted.clone());
+        self.wishes.set(PART, wanted.collect());
         let waiting = facts.len();
         self.distribution.0.metrics.distribution.pods_wait(waiting);
         waiting > 0
