@@ -26,6 +26,8 @@ const SEED: &str = "CHAOS_SEED";
 const ROUND: Duration = Duration::from_secs(20);
 /// Longest time from the start of an API server to its readiness, and some more.
 const API_START: Duration = Duration::from_mins(2);
+/// Longest time until all that was killed has found its way back, on a machine that does other things.
+const PEACE: Duration = Duration::from_mins(2);
 const APPS: usize = 6;
 const PODS: usize = 24;
 /// Few, so that addresses of dead pods are soon those of others.
@@ -286,14 +288,14 @@ impl Scene {
 
     /// In peace, control plane and Envoy have exactly what lives.
     async fn check(&self, world: &World) -> Result<()> {
-        until("every table is fresh", SOON, async || {
+        until("every table is fresh", PEACE, async || {
             let tables = tables(&self.istiod).await?;
             let stale: Vec<_> = tables.iter().filter(|(_, s)| *s != "synced").collect();
             ensure!(stale.is_empty(), "{stale:?}");
             Ok(())
         })
         .await?;
-        until("all have the endpoints that live", SOON, async || {
+        until("all have the endpoints that live", PEACE, async || {
             ensure!(
                 self.istiod
                     .counter("pilot_k8s_endpoints_pending_pod")
