@@ -86,8 +86,8 @@ impl Eds {
             .collect()
     }
 
-    fn assignment(&self, planner: &EndpointPlanner<'_>, name: &str) -> Arc<Resource> {
-        if name == names::LOCAL {
+    fn assignment(&self, planner: &EndpointPlanner<'_>, name: &Arc<str>) -> Arc<Resource> {
+        if **name == *names::LOCAL {
             return match planner.local() {
                 Some(inputs) => self.cached(name, &inputs, || inputs.build(), Arc::default),
                 None => Arc::new(empty(name)),
@@ -117,7 +117,7 @@ impl Eds {
 
     fn cached(
         &self,
-        name: &str,
+        name: &Arc<str>,
         inputs: &impl Hash,
         build: impl FnOnce() -> Vec<LocalityLbEndpoints>,
         sources: impl FnOnce() -> Arc<[Source]>,
@@ -125,12 +125,12 @@ impl Eds {
         self.cache
             .get_or_build(fingerprint::of(&(name, inputs)), || {
                 let assignment = ClusterLoadAssignment {
-                    cluster_name: name.to_owned(),
+                    cluster_name: name.to_string(),
                     endpoints: build(),
                     ..ClusterLoadAssignment::default()
                 };
                 let body = envoy_json::canonical(&assignment);
-                Arc::new(Resource::new(name, body).with_sources(sources()))
+                Arc::new(Resource::new(name.clone(), body).with_sources(sources()))
             })
     }
 }

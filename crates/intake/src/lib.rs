@@ -9,6 +9,7 @@
 
 mod clusters;
 mod decode;
+mod few;
 mod file;
 mod intake;
 pub mod keys;

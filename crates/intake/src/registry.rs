@@ -10,7 +10,6 @@
 
 mod derive;
 mod entries;
-mod few;
 mod filing;
 mod foreign;
 mod kubernetes;
@@ -35,15 +34,15 @@ use model::{
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::{foreign::Told, publish::note_endpoints};
 use self::{
-    few::Few,
     labels::{LabelIndex, SelectorIndex},
     settings::Settings,
     slices::Parked,
     vip::LegacyAddresses,
     workload::Workload,
 };
-pub(crate) use self::{foreign::Told, publish::note_endpoints};
+use crate::few::Few;
 
 /// Fewest keys for which deriving in parallel pays.
 const PARALLEL_FROM: usize = 64;

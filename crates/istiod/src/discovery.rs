@@ -587,7 +587,7 @@ fn labels_of(state: &MeshState, namespace: &Arc<str>) -> throttle::Labels {
         .namespaces
         .get(&NamespacedName::new("", namespace.clone()));
     object
-        .map(|object| object.meta.labels.clone())
+        .map(|object| object.meta.labels.clone().into_iter().collect())
         .unwrap_or_default()
 }
 

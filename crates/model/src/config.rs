@@ -1,8 +1,8 @@
 //! Identity and metadata of configuration objects.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use crate::kind::Kind;
+use crate::{SmallMap, kind::Kind};
 
 /// Identifies one input object: kind, namespace and name.
 ///
@@ -75,7 +75,7 @@ impl fmt::Display for NamespacedName {
 pub struct Timestamp(pub i64);
 
 /// String-to-string labels or annotations.
-pub type Labels = BTreeMap<String, String>;
+pub type Labels = SmallMap<String, String>;
 
 /// Tells whether every entry of `selector` is present in `labels`. An empty selector matches.
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {

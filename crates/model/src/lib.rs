@@ -16,6 +16,7 @@ pub mod protocol;
 pub mod proxy;
 pub mod push;
 pub mod service;
+mod small_map;
 pub mod spiffe;
 pub mod state;
 pub mod turn;
@@ -34,6 +35,7 @@ pub use service::{
     Endpoint, Health, Locality, Port, Resolution, Service, ServiceEndpoints, ServiceId, ServiceKey,
     ServiceTarget, TrafficDistribution,
 };
+pub use small_map::SmallMap;
 pub use spiffe::SpiffeId;
 pub use state::{InstanceKey, MeshState, ServiceInstance};
 pub use visibility::ExportTo;

@@ -1,10 +1,6 @@
 //! A connected proxy: what its node message says (xds-server §4).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -395,7 +391,7 @@ impl Reader<'_> {
                     Value::String(s) => Ok((k.clone(), s.clone())),
                     other => Err(Self::wrong(key, "an object of strings", other)),
                 })
-                .collect::<Result<BTreeMap<_, _>, _>>(),
+                .collect::<Result<Labels, _>>(),
             Some(other) => Err(Self::wrong(key, "an object of strings", other)),
         }
     }

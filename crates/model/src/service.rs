@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    SmallMap,
     config::{ConfigKey, Labels, Timestamp},
     fingerprint,
     protocol::Protocol,
@@ -418,7 +419,7 @@ pub struct ShardKey {
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct ServiceEndpoints {
     /// Endpoints per shard.
-    pub shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
+    pub shards: SmallMap<ShardKey, Arc<[Arc<Endpoint>]>>,
     /// Identities of all endpoints, sorted.
     pub service_accounts: Arc<[Arc<str>]>,
     /// Content hash, for caches.
@@ -430,7 +431,7 @@ impl ServiceEndpoints {
     pub fn collect(
         shards: impl IntoIterator<Item = (ShardKey, Vec<Arc<Endpoint>>)>,
     ) -> Option<Arc<Self>> {
-        let shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>> = shards
+        let shards: SmallMap<ShardKey, Arc<[Arc<Endpoint>]>> = shards
             .into_iter()
             .filter(|(_, s)| !s.is_empty())
             .map(|(k, s)| (k, s.into()))

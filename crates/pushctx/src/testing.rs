@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use intake::Decoder;
 use model::{
-    ConfigKey, ExportTo, Kind, MeshState, Node, Object, Port, Protocol, Proxy, Resolution, Service,
-    Timestamp,
+    ConfigKey, ExportTo, Kind, Labels, MeshState, Node, Object, Port, Protocol, Proxy, Resolution,
+    Service, Timestamp,
     service::{Attributes, Registry, ServiceType, TrafficDistribution},
 };
 
@@ -80,8 +80,8 @@ pub(crate) fn service(hostname: &str, namespace: &str, ports: &[u16]) -> Service
             },
             name: name.into(),
             namespace: namespace.into(),
-            labels: BTreeMap::new(),
-            selector: BTreeMap::new(),
+            labels: Labels::new(),
+            selector: Labels::new(),
             export_to: ExportTo::default(),
             aliases: Vec::new(),
             cluster_external_addresses: BTreeMap::new(),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
+use crate::interest::WeakNames;
 use crate::offload::{later, offload};
 use crate::quarantine::Quarantine;
 use crate::server::Hub;
@@ -16,6 +17,9 @@ use crate::{Interest, Names, Resource, ResourceSet, Source, Touched, World};
 /// How many touches a set remembers one by one. One is added for each publication that nobody
 /// asked the set for; beyond this many they are merged, which can only cost a larger rebuild.
 const REMEMBERED_TOUCHES: usize = 16;
+
+/// From how many names on they are looked for among those of other classes.
+const SHARED_FROM: usize = 256;
 
 /// One published state of the world.
 pub(crate) struct Published<W: World> {
@@ -33,6 +37,8 @@ type Sets<W> = BTreeMap<(usize, Interest), Weak<SharedSet<W>>>;
 /// The classes that have connections.
 pub(crate) struct Classes<W: World> {
     cells: Mutex<Cells<W>>,
+    /// Large sets of names that are asked for.
+    names: Mutex<Vec<WeakNames>>,
 }
 
 /// One class.
@@ -55,6 +61,7 @@ impl<W: World> Classes<W> {
     pub(crate) fn new() -> Self {
         Self {
             cells: Mutex::default(),
+            names: Mutex::default(),
         }
     }
 
@@ -74,6 +81,26 @@ impl<W: World> Classes<W> {
         // The key of a dead cell may stay behind an equal one; both are equal, so it serves.
         cells.insert(class, Arc::downgrade(&cell));
         cell
+    }
+
+    /// Returns names that are in memory once, whatever classes ask for them: many ask for the same
+    /// tens of thousands.
+    pub(crate) fn shared(&self, interest: &Interest) -> Interest {
+        let Interest::Named(names) = interest else {
+            return interest.clone();
+        };
+        if names.len() < SHARED_FROM {
+            return interest.clone();
+        }
+        let mut known = self.names.lock();
+        known.retain(|other| other.upgrade().is_some());
+        let equal = known.iter().filter_map(WeakNames::upgrade);
+        let equal = equal.into_iter().find(|other| other == names);
+        let shared = equal.unwrap_or_else(|| {
+            known.push(names.downgrade());
+            names.clone()
+        });
+        Interest::Named(shared)
     }
 
     /// Returns the classes that have connections, and drops the others.

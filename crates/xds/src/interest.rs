@@ -1,7 +1,7 @@
 //! What is asked for of one type: everything, or resources by name.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// An immutable, sorted set of resource names, cheap to clone and to share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +40,24 @@ impl Names {
     /// Returns whether `other` has every name of `self`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.len() <= other.len() && self.iter().all(|name| other.contains(name))
+    }
+}
+
+impl Names {
+    /// Returns a handle that does not keep the names.
+    pub(crate) fn downgrade(&self) -> WeakNames {
+        WeakNames(Arc::downgrade(&self.0))
+    }
+}
+
+/// [`Names`], as long as somebody has them.
+#[derive(Debug)]
+pub(crate) struct WeakNames(Weak<[Arc<str>]>);
+
+impl WeakNames {
+    /// Returns the names; `None` when nobody has them any more.
+    pub(crate) fn upgrade(&self) -> Option<Names> {
+        self.0.upgrade().map(Names)
     }
 }
 

@@ -440,7 +440,8 @@ impl<W: World> Stream<'_, W> {
             let set = same.cloned().or_else(|| {
                 let types = self.hub.registry.types();
                 let index = types.iter().position(|t| t.type_url() == &**type_url)?;
-                let set = cell.set(index, subscription.interest(), state.view.seq, old);
+                let interest = self.hub.classes.shared(subscription.interest());
+                let set = cell.set(index, &interest, state.view.seq, old);
                 new.push((Arc::clone(type_url), Arc::clone(&set)));
                 Some(set)
             });

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use envoy_types::pb::google::protobuf::Any;
-use model::{Service, ServiceEndpoints, Timestamp};
+use model::{Service, ServiceEndpoints, SmallMap, Timestamp};
 use pushctx::ConsolidatedRule;
 
 use crate::inputs::{Sealed, Shared};
@@ -101,6 +101,13 @@ impl<T> Flip for Arc<[T]> {
 impl<K: Ord, V> Flip for BTreeMap<K, V> {
     fn flip(&mut self) {
         assert!(self.pop_first().is_some(), "the sample has one");
+    }
+}
+
+impl<K: Ord + Clone, V> Flip for SmallMap<K, V> {
+    fn flip(&mut self) {
+        let first = self.first().map(|(key, _)| key.clone());
+        self.remove(&first.expect("the sample has one"));
     }
 }
 

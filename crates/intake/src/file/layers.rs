@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use indexmap::IndexMap;
@@ -12,6 +13,7 @@ use model::{ConfigKey, Object, config::Origin};
 use super::Report;
 use crate::{
     decode::Decoded,
+    few::Few,
     intake::Change,
     report::{Finding, Severity},
 };
@@ -35,8 +37,9 @@ struct Content {
 /// The contents of all files, and which object of each key counts.
 #[derive(Default, Debug)]
 pub struct Files {
-    files: BTreeMap<FileId, Content>,
-    holders: BTreeMap<ConfigKey, BTreeSet<FileId>>,
+    files: BTreeMap<Arc<FileId>, Content>,
+    /// Who has an object, in the order of the files.
+    holders: BTreeMap<ConfigKey, Few<Arc<FileId>>>,
 }
 
 impl Files {
@@ -107,7 +110,14 @@ impl Files {
     }
 
     fn fail_with(&mut self, id: &FileId, findings: Vec<Finding>) {
-        self.files.entry(id.clone()).or_default().findings = findings;
+        let id = self.shared(id);
+        self.files.entry(id).or_default().findings = findings;
+    }
+
+    /// The id as it is known already.
+    fn shared(&self, id: &FileId) -> Arc<FileId> {
+        let known = self.files.get_key_value(id).map(|(known, _)| known.clone());
+        known.unwrap_or_else(|| Arc::new(id.clone()))
     }
 
     /// Forgets a file, and returns what that changes.
@@ -130,9 +140,10 @@ impl Files {
             .union(&after)
             .map(|k| (k.clone(), self.effective(k).cloned()))
             .collect();
+        let id = self.shared(id);
         for key in before.difference(&after) {
             if let Some(holders) = self.holders.get_mut(key) {
-                holders.remove(id);
+                holders.remove(&id);
                 if holders.is_empty() {
                     self.holders.remove(key);
                 }
@@ -145,8 +156,8 @@ impl Files {
                 .insert(id.clone());
         }
         match content {
-            Some(content) => self.files.insert(id.clone(), content),
-            None => self.files.remove(id),
+            Some(content) => self.files.insert(id, content),
+            None => self.files.remove(&id),
         };
         let mut changes = Vec::new();
         for (key, old) in touched {
@@ -160,7 +171,7 @@ impl Files {
     }
 
     fn effective(&self, key: &ConfigKey) -> Option<&Object> {
-        let holder = self.holders.get(key)?.last()?;
+        let holder = self.holders.get(key)?.iter().last()?;
         self.files.get(holder)?.objects.get(key)
     }
 
@@ -175,7 +186,7 @@ impl Files {
             let Some(last) = self.effective(key) else {
                 continue;
             };
-            let Some(others) = holders.len().checked_sub(1).filter(|n| *n > 0) else {
+            let Some(others) = holders.iter().count().checked_sub(1).filter(|n| *n > 0) else {
                 continue;
             };
             for holder in holders.iter().take(others) {

@@ -5,13 +5,13 @@ use model::{ConfigKey, Kind, MeshState, NamespacedName, PushRequest, Reason, Ser
 
 use super::{
     Dirty, Entry, Registry, entries,
-    few::Few,
     filing::{mark_slices, refile, unfile},
     foreign::selectable,
     kubernetes, kubernetes_service, map_all, networks, note, replace_services, same_service,
     vip::LegacyAddresses,
     workload::Workload,
 };
+use crate::few::Few;
 
 impl Registry {
     pub(super) fn derive_pods(

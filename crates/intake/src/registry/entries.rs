@@ -21,13 +21,13 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Entry,
-    few::Few,
     foreign::selects_foreign,
     kubernetes::traffic_distribution,
     settings::Settings,
     vip::LegacyAddresses,
     workload::{Workload, unix_path},
 };
+use crate::few::Few;
 
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 const CONNECT_STRATEGY_ANNOTATION: &str = "istio.io/connect-strategy";

@@ -8,7 +8,8 @@ use model::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{Dirty, Registry, Update, few::Few, kubernetes, note, settings::NETWORK_LABEL, slices};
+use super::{Dirty, Registry, Update, kubernetes, note, settings::NETWORK_LABEL, slices};
+use crate::few::Few;
 
 impl Registry {
     /// Files a changed object and marks what is derived from it.

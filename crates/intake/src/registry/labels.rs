@@ -12,7 +12,7 @@ use std::{
 use model::Labels;
 use rustc_hash::FxHashMap;
 
-use super::few::Few;
+use crate::few::Few;
 
 /// Selectors of one kind of object, by namespace and lead.
 #[derive(Default, Debug)]
@@ -37,7 +37,7 @@ impl SelectorIndex {
     /// Files a selector under the name of its object.
     pub(crate) fn insert(&mut self, namespace: &Arc<str>, name: &Arc<str>, selector: &Labels) {
         let selectors = self.namespaces.entry(namespace.clone()).or_default();
-        let Some((key, value)) = selector.first_key_value() else {
+        let Some((key, value)) = selector.first() else {
             selectors.empty.insert(name.clone());
             return;
         };
@@ -53,7 +53,7 @@ impl SelectorIndex {
         let Some(selectors) = self.namespaces.get_mut(namespace) else {
             return;
         };
-        match selector.first_key_value() {
+        match selector.first() {
             None => {
                 selectors.empty.remove(name);
             }
@@ -163,7 +163,7 @@ impl LabelIndex {
         selector: &Labels,
         labels: impl Fn(&str) -> Option<&'a Labels>,
     ) {
-        let Some((key, _)) = selector.first_key_value() else {
+        let Some((key, _)) = selector.first() else {
             return;
         };
         let Some(workloads) = self.namespaces.get_mut(namespace) else {
@@ -192,7 +192,7 @@ impl LabelIndex {
     ) -> impl Iterator<Item = &Arc<str>> {
         let workloads = self.namespaces.get(namespace);
         let found = selector
-            .first_key_value()
+            .first()
             .and_then(|(key, value)| Some(workloads?.by_key.get(key)?.get(value)));
         // Without a label, or without preparation, every workload is a candidate.
         let all = found

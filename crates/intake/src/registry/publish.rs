@@ -9,9 +9,10 @@ use model::{
 };
 
 use super::{
-    Dirty, Registry, count, entries, few::Few, kubernetes_service, map_all, networks, note,
-    prepare, services_of_key, slices,
+    Dirty, Registry, count, entries, kubernetes_service, map_all, networks, note, prepare,
+    services_of_key, slices,
 };
+use crate::few::Few;
 
 /// New endpoint lists of services, by shard.
 type Shards = Vec<(ServiceKey, ShardKey, Vec<Arc<Endpoint>>)>;

@@ -13,11 +13,11 @@ use model::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    few::Few,
     labels::LabelIndex,
     settings::Settings,
     workload::{Workload, bare_endpoint},
 };
+use crate::few::Few;
 
 /// An address that a slice lists for a pod that is not there (any more, or yet).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

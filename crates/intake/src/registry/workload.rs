@@ -349,17 +349,17 @@ fn with_topology(
     node: &str,
     network: &str,
 ) -> Labels {
-    let mut labels = own.clone();
-    let mut set = |key: &str, value: &str| {
-        if !value.is_empty() {
-            labels.insert(key.to_owned(), value.to_owned());
-        }
-    };
-    set(REGION_LABEL, &locality.region);
-    set(ZONE_LABEL, &locality.zone);
-    set(SUBZONE_LABEL, &locality.subzone);
-    set(CLUSTER_LABEL, &settings.cluster);
-    set(NODE_LABEL, node);
+    let topology = [
+        (REGION_LABEL, &*locality.region),
+        (ZONE_LABEL, &locality.zone),
+        (SUBZONE_LABEL, &locality.subzone),
+        (CLUSTER_LABEL, &settings.cluster),
+        (NODE_LABEL, node),
+    ];
+    let topology = topology.iter().filter(|(_, value)| !value.is_empty());
+    let mut labels = Labels::with_capacity(own.len() + topology.clone().count() + 1);
+    labels.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
+    labels.extend(topology.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     labels
         .entry(NETWORK_LABEL.to_owned())
         .or_insert_with(|| network.to_owned());

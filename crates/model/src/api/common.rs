@@ -1,12 +1,10 @@
 //! Types that several kinds share (config-model.md §3.1).
 
-use std::collections::BTreeMap;
-
 use super::Duration;
 use super::codec::{message, proto_enum};
 
-/// Label keys and values.
-pub type Labels = BTreeMap<String, String>;
+pub use crate::Labels;
+use crate::SmallMap;
 
 message! {
     /// Matches one string; at most one member is set.
@@ -52,9 +50,9 @@ message! {
     /// Changes to one set of headers.
     pub struct HeaderOperations {
         /// Values that replace those there.
-        set: BTreeMap<String, String>,
+        set: Labels,
         /// Values appended to those there.
-        add: BTreeMap<String, String>,
+        add: Labels,
         /// Names to drop.
         remove: Vec<String>,
     }
@@ -200,7 +198,7 @@ message! {
         /// Originating locality, `region/zone/*`.
         from: String,
         /// Target localities with weights that sum to 100.
-        to: BTreeMap<String, u32>,
+        to: SmallMap<String, u32>,
     }
 
     /// The region that takes over from another.

@@ -1,10 +1,9 @@
 //! `networking.istio.io` ServiceEntry, WorkloadEntry and `WorkloadGroup` (config-model.md §3.5, §3.6).
 
-use std::collections::BTreeMap;
-
 use super::codec::{message, proto_enum};
 use super::common::{Labels, LabelsSelector};
 use super::kubernetes::Condition;
+use crate::SmallMap;
 
 message! {
     /// Services that the platform does not know.
@@ -63,7 +62,7 @@ message! {
         /// IP, DNS name or `unix://` path; empty only with a network.
         address: String,
         /// Ports by name of the service's port.
-        ports: BTreeMap<String, u32>,
+        ports: SmallMap<String, u32>,
         /// Labels.
         labels: Labels,
         /// Network.
@@ -101,7 +100,7 @@ message! {
         /// Labels.
         labels: Labels,
         /// Annotations.
-        annotations: BTreeMap<String, String>,
+        annotations: Labels,
     }
 
     /// A health check; one of the four methods is set.

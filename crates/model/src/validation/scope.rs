@@ -1,7 +1,6 @@
 //! Where in an object a check stands, and where it reports.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::{Issue, Severity};
@@ -84,10 +83,10 @@ impl<'a> Scope<'a> {
     }
 
     /// Visits the entries of the map in field `key`.
-    pub(crate) fn entries<'m, V>(
+    pub(crate) fn entries<'m, V: 'm>(
         &self,
         key: &str,
-        map: &'m BTreeMap<String, V>,
+        map: impl IntoIterator<Item = (&'m String, &'m V)>,
         mut visit: impl FnMut(&Scope<'_>, &'m str, &'m V),
     ) {
         let field = self.field(key);

@@ -74,7 +74,7 @@ impl Exports {
 
     fn visibility(&self, limits: &ServiceEntryVisibility, namespace: &str) -> EntryVisibility {
         let key = NamespacedName::new("", namespace);
-        let nothing = std::collections::BTreeMap::new();
+        let nothing = model::Labels::new();
         let labels = self
             .namespaces
             .get(&key)

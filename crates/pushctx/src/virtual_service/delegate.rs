@@ -1,7 +1,5 @@
 //! Merging of a delegate's route into the root's (config-model §10.2).
 
-use std::collections::BTreeMap;
-
 use model::api::{
     common::StringMatch,
     virtual_service::{HttpMatchRequest, HttpRoute},
@@ -105,12 +103,14 @@ fn combine(root: &HttpMatchRequest, delegate: &HttpMatchRequest) -> HttpMatchReq
     }
 }
 
-fn union<V: Clone>(
-    root: &BTreeMap<String, V>,
-    delegate: &BTreeMap<String, V>,
-) -> BTreeMap<String, V> {
+fn union<'a, V, M>(root: &'a M, delegate: &'a M) -> M
+where
+    V: Clone + 'a,
+    M: Clone + Extend<(String, V)>,
+    &'a M: IntoIterator<Item = (&'a String, &'a V)>,
+{
     let mut all = root.clone();
-    all.extend(delegate.iter().map(|(k, v)| (k.clone(), v.clone())));
+    all.extend(delegate.into_iter().map(|(k, v)| (k.clone(), v.clone())));
     all
 }
 

@@ -1,9 +1,7 @@
 //! Filters of rules and backends.
 
-use std::collections::BTreeMap;
-
 use model::{
-    MeshState,
+    Labels, MeshState,
     api::{
         Duration,
         common::{HeaderOperations, Headers, Percent, StringMatch},
@@ -118,8 +116,7 @@ fn headers(filters: &[HttpRouteFilter]) -> Option<Headers> {
 
 fn operations<'a>(modifiers: impl Iterator<Item = &'a HeaderModifier>) -> Option<HeaderOperations> {
     let mut result = HeaderOperations::default();
-    let put = |map: &mut BTreeMap<String, String>,
-               header: &model::api::gateway_api::HeaderValue| {
+    let put = |map: &mut Labels, header: &model::api::gateway_api::HeaderValue| {
         // Of names that differ in case only the first counts.
         map.entry(header.name.to_ascii_lowercase())
             .or_insert_with(|| header.value.clone());

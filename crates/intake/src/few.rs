@@ -5,7 +5,7 @@ use std::{borrow::Borrow, collections::BTreeSet};
 /// A sorted set; up to one element costs no allocation. Most hosts have one entry, most labels one
 /// workload, most addresses one pod.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) enum Few<T> {
+pub(crate) enum Few<T> {
     #[default]
     None,
     One(T),
@@ -14,7 +14,7 @@ pub(super) enum Few<T> {
 
 impl<T: Ord> Few<T> {
     /// Adds an element.
-    pub(super) fn insert(&mut self, element: T) {
+    pub(crate) fn insert(&mut self, element: T) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(element),
             Self::One(one) if one == element => Self::One(one),
@@ -27,7 +27,7 @@ impl<T: Ord> Few<T> {
     }
 
     /// Takes an element out.
-    pub(super) fn remove<Q: Ord + ?Sized>(&mut self, element: &Q)
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, element: &Q)
     where
         T: Borrow<Q>,
     {
@@ -44,7 +44,7 @@ impl<T: Ord> Few<T> {
     }
 
     /// Tells whether an element is in the set.
-    pub(super) fn contains<Q: Ord + ?Sized>(&self, element: &Q) -> bool
+    pub(crate) fn contains<Q: Ord + ?Sized>(&self, element: &Q) -> bool
     where
         T: Borrow<Q>,
     {
@@ -56,12 +56,12 @@ impl<T: Ord> Few<T> {
     }
 
     /// Tells whether there is no element.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::None)
     }
 
     /// Lists the elements in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let (one, many) = match self {
             Self::None => (None, None),
             Self::One(one) => (Some(one), None),
