@@ -225,11 +225,11 @@ fn write(state: &mut MeshState, status: &Status) {
     );
     let mut object = state.objects.get(&key).unwrap();
     let meta = match &mut object {
-        model::Object::HttpRoute(route) => &mut std::sync::Arc::make_mut(route).meta,
-        model::Object::KubernetesGateway(gateway) => &mut std::sync::Arc::make_mut(gateway).meta,
+        model::Object::HttpRoute(route) => &mut Arc::make_mut(route).meta,
+        model::Object::KubernetesGateway(gateway) => &mut Arc::make_mut(gateway).meta,
         other => panic!("{other:?}"),
     };
-    meta.status = Some(std::sync::Arc::new(status.status.clone()));
+    meta.status = Some(Arc::new(status.status.clone()));
     state.objects.insert(object);
 }
 
@@ -259,7 +259,7 @@ fn what_is_written_is_not_wanted_again_and_keeps_its_times() {
     let Some(model::Object::HttpRoute(mut object)) = state.objects.get(&key) else {
         panic!("no route");
     };
-    let changed = std::sync::Arc::make_mut(&mut object);
+    let changed = Arc::make_mut(&mut object);
     changed.meta.generation = 3;
     changed.spec.rules[0]
         .backend_refs

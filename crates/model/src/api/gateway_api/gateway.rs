@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::codec::{message, proto_enum};
-use crate::api::common::LabelSelector;
+use crate::api::common::{LabelSelector, Labels};
 
 message! {
     /// A class of gateways.
@@ -64,9 +64,9 @@ message! {
     /// Settings of a gateway's deployment.
     pub struct Infrastructure {
         /// Labels of its objects.
-        labels: BTreeMap<String, String>,
+        labels: Labels,
         /// Annotations of its objects.
-        annotations: BTreeMap<String, String>,
+        annotations: Labels,
         /// Parameters.
         parameters_ref: Option<ParametersReference>,
     }
