@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 /// Longest time from a change to what follows from it.
 const SOON: Duration = Duration::from_secs(30);
 /// Longest time until a status that was changing all the time is the last one.
-const LATER: Duration = Duration::from_secs(60);
+const LATER: Duration = Duration::from_mins(1);
 /// How long nothing may be written, to believe that nothing will be.
 const QUIET: Duration = Duration::from_secs(3);
 /// Routes of one gateway.

@@ -58,7 +58,6 @@ impl Default for Limits {
 
 /// What the API server says of a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct PodFacts {
     /// Which one it is, of all that ever had its name.
     pub uid: String,

@@ -93,15 +93,12 @@ impl Attached {
     fn report(&self, listeners: &[Bound], reports: &mut Reports) {
         for (bound, count) in listeners.iter().zip(&self.counts) {
             let name = NamespacedName::new(bound.namespace.clone(), bound.name.clone());
-            let listeners = match bound.kind {
-                "Gateway" => {
-                    let report = reports.gateways.get_mut(&name);
-                    report.map(|report| &mut Arc::make_mut(report).listeners)
-                }
-                _ => {
-                    let report = reports.listener_sets.get_mut(&name);
-                    report.map(|report| &mut Arc::make_mut(report).listeners)
-                }
+            let listeners = if bound.kind == "Gateway" {
+                let report = reports.gateways.get_mut(&name);
+                report.map(|report| &mut Arc::make_mut(report).listeners)
+            } else {
+                let report = reports.listener_sets.get_mut(&name);
+                report.map(|report| &mut Arc::make_mut(report).listeners)
             };
             let listener = listeners.and_then(|listeners| listeners.get_mut(bound.place));
             if let Some(listener) = listener {

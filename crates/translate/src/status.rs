@@ -8,7 +8,12 @@ mod address;
 mod compare;
 mod condition;
 
-use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use model::{Config, Kind, MeshState, NamespacedName, api::gateway_api::ParentReference};
 use serde_json::{Map, Value, json};
@@ -168,16 +173,12 @@ struct Writer<'a> {
     found: Vec<Status>,
 }
 
+/// One of our entries of a list: what it is about, and the conditions that follow known ones.
+type Entry<'a> = (Value, Box<dyn Fn(Option<&Value>) -> Value + 'a>);
+
 impl Writer<'_> {
     fn put<T>(&mut self, kind: Kind, object: &Config<T>, status: Value, shared: bool) {
         self.found.extend(changed(kind, object, status, shared));
-    }
-
-    fn conditions<'c>(&self, known: Option<&'c Value>, generation: i64) -> Conditions<'c>
-    where
-        Self: 'c,
-    {
-        Conditions::new(known, generation)
     }
 
     fn classes(&mut self, reports: &Reports) {
@@ -186,7 +187,7 @@ impl Writer<'_> {
                 continue;
             };
             let known = class.meta.status.as_deref();
-            let mut conditions = self.conditions(known, class.meta.generation);
+            let mut conditions = Conditions::new(known, class.meta.generation);
             conditions.put(
                 "Accepted",
                 Means::True,
@@ -222,8 +223,8 @@ impl Writer<'_> {
             let ports = report.listeners.iter().filter(|listener| listener.served);
             let reach = Reach::find(self.state, report, ports.map(|listener| listener.port));
             let mut status = json!({
-                "conditions": self.of_gateway(known, report, &reach),
-                "listeners": self.listeners(known, &report.listeners, report.generation),
+                "conditions": Self::of_gateway(known, report, &reach),
+                "listeners": Self::listeners(known, &report.listeners, report.generation),
             });
             // An address that was told is not taken back: clients may have it.
             if !reach.addresses.is_empty() {
@@ -237,8 +238,8 @@ impl Writer<'_> {
         }
     }
 
-    fn of_gateway(&self, known: Option<&Value>, report: &GatewayReport, reach: &Reach) -> Value {
-        let mut conditions = self.conditions(known, report.generation);
+    fn of_gateway(known: Option<&Value>, report: &GatewayReport, reach: &Reach) -> Value {
+        let mut conditions = Conditions::new(known, report.generation);
         match &report.accepted {
             Err(_) => conditions.verdict("Accepted", &report.accepted, "Accepted", ""),
             Ok(()) if report.listeners.iter().any(|listener| !is_valid(listener)) => {
@@ -266,12 +267,7 @@ impl Writer<'_> {
         conditions.finish()
     }
 
-    fn listeners(
-        &self,
-        known: Option<&Value>,
-        reports: &[ListenerReport],
-        generation: i64,
-    ) -> Value {
+    fn listeners(known: Option<&Value>, reports: &[ListenerReport], generation: i64) -> Value {
         const NONE: &str = "No errors found";
         let known = known.and_then(|known| known.get("listeners")?.as_array());
         let listeners = reports.iter().map(|report| {
@@ -280,7 +276,7 @@ impl Writer<'_> {
                     .iter()
                     .find(|listener| listener["name"] == *report.name)
             });
-            let mut conditions = self.conditions(known, generation);
+            let mut conditions = Conditions::new(known, generation);
             conditions.verdict("Accepted", &report.accepted, "Accepted", NONE);
             match &report.alone {
                 Ok(()) => conditions.put("Conflicted", Means::False, "NoConflicts", NONE),
@@ -318,7 +314,7 @@ impl Writer<'_> {
                 continue;
             }
             let known = set.meta.status.as_deref();
-            let mut conditions = self.conditions(known, report.generation);
+            let mut conditions = Conditions::new(known, report.generation);
             let valid = report
                 .listeners
                 .iter()
@@ -347,7 +343,7 @@ impl Writer<'_> {
             }
             let status = json!({
                 "conditions": conditions.finish(),
-                "listeners": self.listeners(known, &report.listeners, report.generation),
+                "listeners": Self::listeners(known, &report.listeners, report.generation),
             });
             self.put(Kind::ListenerSet, set, status, false);
         }
@@ -392,7 +388,7 @@ impl Writer<'_> {
         references: &[ParentReference],
     ) -> Option<Status> {
         let known = entries(route, "parents");
-        let mut ours: Vec<(Value, Box<dyn Fn(Option<&Value>) -> Value + '_>)> = Vec::new();
+        let mut ours: Vec<Entry<'_>> = Vec::new();
         for parent in &report.parents {
             let Some(reference) = references.get(parent.reference) else {
                 continue;
@@ -402,7 +398,7 @@ impl Writer<'_> {
                 continue;
             }
             let conditions = |known: Option<&Value>| {
-                let mut conditions = self.conditions(known, report.generation);
+                let mut conditions = Conditions::new(known, report.generation);
                 let message = "Route was valid";
                 conditions.verdict("Accepted", &parent.accepted, "Accepted", message);
                 let message = "All references resolved";
@@ -440,8 +436,8 @@ impl Writer<'_> {
                     json!({"group": target.group, "kind": target.kind, "name": target.name})
                 }));
             }
-            let conditions = |known: Option<&Value>| self.of_policy(known, report);
-            let mut ours: Vec<(Value, Box<dyn Fn(Option<&Value>) -> Value + '_>)> = Vec::new();
+            let conditions = |known: Option<&Value>| Self::of_policy(known, report);
+            let mut ours: Vec<Entry<'_>> = Vec::new();
             for ancestor in ancestors {
                 if !ours.iter().any(|(known, _)| *known == ancestor) {
                     ours.push((ancestor, Box::new(conditions)));
@@ -461,8 +457,8 @@ impl Writer<'_> {
         }
     }
 
-    fn of_policy(&self, known: Option<&Value>, report: &PolicyReport) -> Value {
-        let mut conditions = self.conditions(known, report.generation);
+    fn of_policy(known: Option<&Value>, report: &PolicyReport) -> Value {
+        let mut conditions = Conditions::new(known, report.generation);
         let valid = "Configuration is valid";
         conditions.verdict("Accepted", &report.accepted, "Accepted", valid);
         let message = "All references resolved";
@@ -477,7 +473,7 @@ impl Writer<'_> {
         &self,
         known: &[Value],
         reference: &str,
-        ours: &[(Value, Box<dyn Fn(Option<&Value>) -> Value + '_>)],
+        ours: &[Entry<'_>],
         limit: usize,
     ) -> Option<(Vec<Value>, bool)> {
         let controller = &self.state.features.gateway_controller;
@@ -489,7 +485,7 @@ impl Writer<'_> {
             Value::Object(entry)
         };
         let mut merged = Vec::new();
-        let (mut shared, mut placed) = (false, BTreeMap::new());
+        let (mut shared, mut placed) = (false, BTreeSet::new());
         for known in known {
             if known["controllerName"] != *controller.as_str() {
                 shared = true;
@@ -499,13 +495,13 @@ impl Writer<'_> {
             let place = ours
                 .iter()
                 .position(|(place, _)| is_same(&known[reference], place));
-            if let Some(place) = place.filter(|place| placed.insert(*place, ()).is_none()) {
+            if let Some(place) = place.filter(|place| placed.insert(*place)) {
                 let (reference, conditions) = &ours[place];
                 merged.push(entry(reference, conditions(Some(known))));
             }
         }
         for (number, (reference, conditions)) in ours.iter().enumerate() {
-            if !placed.contains_key(&number) && merged.len() < limit {
+            if !placed.contains(&number) && merged.len() < limit {
                 merged.push(entry(reference, conditions(None)));
             }
         }

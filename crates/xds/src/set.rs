@@ -214,7 +214,8 @@ impl Diff {
             let order = match (old.peek(), new.peek()) {
                 // What was not built again is the very same: most of it, most of the time.
                 (Some(a), Some(b)) if Arc::ptr_eq(a, b) => {
-                    (old.next(), new.next());
+                    old.next();
+                    new.next();
                     continue;
                 }
                 (Some(old), Some(new)) => old.name().cmp(new.name()),

@@ -21,7 +21,7 @@ use tests::{
 use tokio::time::{Instant, sleep};
 
 /// Longest time until the first route is there, with many hosts.
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 /// Longest time of one change.
 const LONGEST: Duration = Duration::from_secs(20);
 /// Rest between two changes.

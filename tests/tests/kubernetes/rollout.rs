@@ -123,8 +123,7 @@ impl Deployment<'_> {
     }
 
     /// Deletes a pod; its server ends when its object is gone. Returns how long that took.
-    async fn remove(&mut self, name: &str) -> Result<Duration> {
-        let begun = Instant::now();
+    async fn remove(&mut self, name: &str) -> Result<()> {
         self.pods.delete(name, &DeleteParams::default()).await?;
         until(&format!("{name} is gone"), SOON, async || {
             ensure!(self.pods.get_opt(name).await?.is_none(), "it is there");
@@ -132,7 +131,7 @@ impl Deployment<'_> {
         })
         .await?;
         self.servers.remove(name);
-        Ok(begun.elapsed())
+        Ok(())
     }
 }
 
@@ -222,8 +221,7 @@ async fn roll(mesh: &Mesh, port: u16, waits: bool) -> Result<(usize, usize)> {
         deployment
             .add(&name(new, number), address(new, number))
             .await?;
-        let took = deployment.remove(&name(old, number)).await?;
-        println!("pod {} of 3 gone after {took:?}", number + 1);
+        deployment.remove(&name(old, number)).await?;
     }
     let (mut sent, mut failed) = (0, 0);
     for load in loads {
@@ -381,14 +379,14 @@ async fn a_killed_control_plane_blocks_nobody_for_ever() -> Result<()> {
     ensure!(held("p1").await?, "gone, though a proxy sends it requests");
     killed.kill().await?;
     let next = istiod(folder, "next", &kubeconfig, &environment).await?;
-    until("it is gone", LIMIT + Duration::from_secs(60), async || {
+    until("it is gone", LIMIT + Duration::from_mins(1), async || {
         ensure!(pods.get_opt("p1").await?.is_none(), "it is there");
         Ok(())
     })
     .await?;
     println!("gone {:?} after its deletion", deleted.elapsed());
     ensure!(
-        deleted.elapsed() >= LIMIT - Duration::from_secs(1),
+        deleted.elapsed() + Duration::from_secs(1) >= LIMIT,
         "before its time"
     );
     let log = next.log();

@@ -64,8 +64,8 @@ pub async fn run(client: Client, mut orders: mpsc::Receiver<Order>, stop: Cancel
 
 /// Applies one object.
 async fn apply(client: &Client, write: &Write) -> Outcome {
-    let Write { target, object } = write;
     const APPLY: &str = "application/apply-patch+yaml";
+    let Write { target, object } = write;
     let (query, patch) = match target.part {
         Part::Whole | Part::Status => (format!("fieldManager={FIELD_OWNER}&force=true"), APPLY),
         Part::Conditions => (format!("fieldManager={CONDITION_OWNER}&force=true"), APPLY),

@@ -394,7 +394,7 @@ mod tests {
                 default_policy: ByJson(Some(DefaultTrafficPolicy::default())),
                 tls_defaults: ByJson(Some(TlsConfig::default())),
                 locality: ByJson(MeshLocality {
-                    zone_aware: Some(Default::default()),
+                    zone_aware: Some(api::common::ZoneAwareLbSetting::default()),
                     ..Default::default()
                 }),
                 inbound_localhost,

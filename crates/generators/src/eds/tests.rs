@@ -470,7 +470,7 @@ fn every_field_of_the_inputs_counts() {
             network_view,
             hbone,
             locality: ByJson(MeshLocality {
-                zone_aware: Some(Default::default()),
+                zone_aware: Some(model::api::common::ZoneAwareLbSetting::default()),
                 ..Default::default()
             }),
             dual_stack,

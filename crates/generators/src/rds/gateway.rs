@@ -642,7 +642,7 @@ spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], 
 
     impl Flip for Arc<GatewayServer> {
         fn flip(&mut self) {
-            Arc::make_mut(self).port.flip();
+            Self::make_mut(self).port.flip();
         }
     }
 
@@ -703,7 +703,7 @@ spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], 
             },
             of_server,
             GatewayServer {
-                server: Default::default(),
+                server: model::api::gateway::Server::default(),
                 gateway: NamespacedName::new("b", "other"),
                 annotations: Arc::default(),
                 port,

@@ -113,7 +113,7 @@ impl<'a> Rendering<'a> {
         let text = template.render(value(&facts))?;
         let mut objects = intake::yaml_values(&text)?;
         let parameters = self.parameters(gateway)?;
-        self.extend(&mut objects, &parameters, &facts);
+        Self::extend(&mut objects, &parameters, &facts);
         objects
             .into_iter()
             .filter(|object| !object.is_null())
@@ -217,7 +217,7 @@ impl<'a> Rendering<'a> {
     }
 
     /// Adds what is only made where parameters ask for it.
-    fn extend(&self, objects: &mut Vec<Value>, parameters: &[(&str, Value)], facts: &Value) {
+    fn extend(objects: &mut Vec<Value>, parameters: &[(&str, Value)], facts: &Value) {
         let has = |kind: &str| parameters.iter().any(|(known, _)| *known == kind);
         let metadata = json!({
             "name": facts["name"],

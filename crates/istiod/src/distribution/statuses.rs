@@ -374,10 +374,11 @@ mod tests {
 
     #[test]
     fn all_get_their_turn_and_old_words_are_forgotten() {
-        let mut desk = Desk::default();
-        desk.open = (0..2 * AT_ONCE + 1)
-            .map(|n| key(&format!("{n:03}")))
-            .collect();
+        let open = (0..=2 * AT_ONCE).map(|n| key(&format!("{n:03}")));
+        let mut desk = Desk {
+            open: open.collect(),
+            ..Desk::default()
+        };
         let mut seen = BTreeSet::new();
         for _ in 0..3 {
             seen.extend(desk.next());

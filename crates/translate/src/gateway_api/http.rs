@@ -43,8 +43,11 @@ struct Source<'a> {
     report: Kind,
     hostnames: &'a [String],
     attachment: Attachment<'a>,
-    rules: Box<dyn Fn(bool, &mut Verdict) -> Result<Vec<HttpRoute>, Refusal> + 'a>,
+    rules: Rules<'a>,
 }
+
+/// Translates the rules of a route, for the mesh or for gateways.
+type Rules<'a> = Box<dyn Fn(bool, &mut Verdict) -> Result<Vec<HttpRoute>, Refusal> + 'a>;
 
 pub(super) fn translate(
     state: &MeshState,

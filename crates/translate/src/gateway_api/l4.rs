@@ -65,7 +65,7 @@ pub(super) fn translate(
                     }],
                     ..VirtualService::default()
                 };
-                made.leads(attached, &attachment, &spec.tcp[0].route);
+                Made::leads(attached, &attachment, &spec.tcp[0].route);
                 output.push(finish("TCPRoute", &route.meta, &name, part, spec));
             }
         }
@@ -108,7 +108,7 @@ pub(super) fn translate(
                     }],
                     ..VirtualService::default()
                 };
-                made.leads(attached, &attachment, &spec.tls[0].route);
+                Made::leads(attached, &attachment, &spec.tls[0].route);
                 output.push(finish("TLSRoute", &route.meta, &name, part, spec));
             }
         }
@@ -125,7 +125,6 @@ struct Made {
 impl Made {
     /// Notes where requests get to.
     fn leads(
-        &self,
         attached: &mut Attached,
         attachment: &Attachment<'_>,
         destinations: &[RouteDestination],

@@ -159,6 +159,12 @@ struct Shared<'a> {
 /// Ports taken by earlier listeners: the family of the protocol and the host names.
 type Taken = BTreeMap<u32, (&'static str, Vec<String>)>;
 
+/// How a listener is served.
+struct Served {
+    /// `None` without TLS.
+    tls: Option<ServerTlsSettings>,
+}
+
 impl<'a> Shared<'a> {
     /// `None` when the Gateway is not for routers that this control plane configures.
     fn of(state: &'a MeshState, gateway: &'a Config<Gateway>) -> Option<Self> {
@@ -379,14 +385,14 @@ impl<'a> Shared<'a> {
             served: report.served && !self.is_waypoint,
             listener: listener.clone(),
         };
-        if let Some(tls) = tls.filter(|_| listener.served) {
+        if let Some(Served { tls }) = tls.filter(|_| listener.served) {
             output.push(self.gateway_of(holder, &listener, tls));
         }
         bound.push(listener);
         report
     }
 
-    /// Looks whether a listener can be served, and with which TLS settings.
+    /// Looks whether a listener can be served, and how.
     fn check(
         &self,
         kind: &'static str,
@@ -394,7 +400,7 @@ impl<'a> Shared<'a> {
         listener: &Listener,
         taken: &mut Taken,
         report: &mut ListenerReport,
-    ) -> Option<Option<ServerTlsSettings>> {
+    ) -> Option<Served> {
         let Some(family) = family(&listener.protocol, self.is_waypoint) else {
             let message = format!("the protocol {} is not supported", listener.protocol);
             report.accepted = Err(Refusal::new("UnsupportedProtocol", message));
@@ -407,7 +413,7 @@ impl<'a> Shared<'a> {
             return None;
         }
         match self.tls(kind, holder, listener, &mut report.resolved) {
-            Ok(tls) => Some(tls),
+            Ok(tls) => Some(Served { tls }),
             Err(refusal) => {
                 let reason = &refusal.message;
                 tracing::debug!(gateway = %holder.name, listener = %listener.name, reason, "listener is invalid");

@@ -289,7 +289,7 @@ fn entries_of_other_controllers_stay_and_stale_ones_of_ours_go() {
         .clone();
     assert!(!route.shared);
     let own = route.status["parents"][0].clone();
-    route.status = json!({"parents": [stale, other.clone()]});
+    route.status = json!({"parents": [stale, other]});
     write(&mut state, &route);
     let found = all(&state, THEN);
     let route = found
