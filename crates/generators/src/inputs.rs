@@ -136,16 +136,19 @@ impl<T> Deref for Sealed<T> {
 
 /// The objects behind a resource: that of its service and those of its rule.
 pub fn sources(service: Option<&Service>, rule: Option<&ConsolidatedRule>) -> Arc<[Source]> {
-    let of_rule = rule.into_iter().flat_map(|rule| &rule.sources).map(|name| {
-        ConfigKey::new(
+    let of_service = service.map(|service| service.source.ids());
+    let of_rule = rule.map_or(&[][..], |rule| &rule.sources);
+    if let (Some(ids), []) = (of_service, of_rule) {
+        return ids.clone();
+    }
+    let of_rule = of_rule.iter().map(|name| {
+        let key = ConfigKey::new(
             Kind::DestinationRule,
             name.namespace.clone(),
             name.name.clone(),
-        )
+        );
+        Source::from(key.to_string())
     });
-    let of_service = service.into_iter().map(|service| service.source.clone());
-    of_service
-        .chain(of_rule)
-        .map(|key| Source::from(key.to_string()))
-        .collect()
+    let of_service = of_service.into_iter().flat_map(|ids| ids.iter().cloned());
+    of_service.chain(of_rule).collect()
 }

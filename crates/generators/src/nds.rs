@@ -127,7 +127,7 @@ impl<'a> Names<'a> {
             addresses.extend(self.add_pods(service));
         }
         if !addresses.is_empty() {
-            self.sources.insert(service.source.to_string());
+            self.sources.insert(service.source.key().to_string());
             self.insert(service, addresses);
         }
     }

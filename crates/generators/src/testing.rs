@@ -85,7 +85,7 @@ pub(crate) fn service(
             race_first_connect: false,
             publish_not_ready_addresses: false,
         },
-        source: ConfigKey::new(Kind::Service, "default", "reviews"),
+        source: ConfigKey::new(Kind::Service, "default", "reviews").into(),
         fingerprint: 0,
     }
 }

@@ -197,7 +197,7 @@ fn service(name: &str, resolution: Resolution, distribution: TrafficDistribution
             race_first_connect: false,
             publish_not_ready_addresses: false,
         },
-        source: ConfigKey::new(Kind::Service, "a", name),
+        source: ConfigKey::new(Kind::Service, "a", name).into(),
         fingerprint: 0,
     }
     .seal()

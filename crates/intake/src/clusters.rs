@@ -207,7 +207,7 @@ impl Clusters {
             let is = |s: &&Arc<Service>| s.id() == service.id();
             let same = registry::same_service(old.iter().find(is), new.iter().find(is));
             if !same {
-                registry::note(request, service.source.clone(), Reason::Service);
+                registry::note(request, service.source.key().clone(), Reason::Service);
             }
         }
     }

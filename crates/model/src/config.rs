@@ -1,6 +1,10 @@
 //! Identity and metadata of configuration objects.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
 
 use crate::{SmallMap, kind::Kind};
 
@@ -66,6 +70,37 @@ impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
+}
+
+/// Returns the one copy of a namespace's name that all objects in it share.
+///
+/// Keys of objects and services are compared by namespace first, hundreds of thousands of times for a
+/// large mesh; few names, each in one place, are all in the processor's cache.
+pub fn namespace(name: &str) -> Arc<str> {
+    static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.known.get(name) {
+        return known.clone();
+    }
+    if names.known.len() >= names.limit {
+        // Names that nobody has any more.
+        names.known.retain(|known| Arc::strong_count(known) > 1);
+        names.limit = 2 * names.known.len().max(FEW_NAMES);
+    }
+    let name: Arc<str> = name.into();
+    names.known.insert(name.clone());
+    name
+}
+
+/// From how many names on unused ones are looked for.
+const FEW_NAMES: usize = 1_000;
+
+/// Names of namespaces in use.
+#[derive(Default)]
+struct Names {
+    known: HashSet<Arc<str>>,
+    /// How many there may be before unused ones are dropped.
+    limit: usize,
 }
 
 /// Seconds since the Unix epoch; zero when an object states none.

@@ -165,9 +165,38 @@ pub struct Service {
     /// Everything else.
     pub attributes: Attributes,
     /// The object that the service was derived from.
-    pub source: ConfigKey,
+    pub source: ServiceSource,
     /// Hash of all content that proxies could see; set by [`Service::seal`].
     pub fingerprint: u64,
+}
+
+/// The object that a service was derived from, with its id in the form in which resources name what
+/// they are built from: all resources of the service share it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceSource {
+    key: ConfigKey,
+    ids: Arc<[Arc<str>]>,
+}
+
+impl ServiceSource {
+    /// The object's key.
+    pub fn key(&self) -> &ConfigKey {
+        &self.key
+    }
+
+    /// The id, as a list of one.
+    pub fn ids(&self) -> &Arc<[Arc<str>]> {
+        &self.ids
+    }
+}
+
+impl From<ConfigKey> for ServiceSource {
+    fn from(key: ConfigKey) -> Self {
+        Self {
+            ids: Arc::new([key.to_string().into()]),
+            key,
+        }
+    }
 }
 
 /// Secondary facts of a service.

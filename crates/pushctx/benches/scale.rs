@@ -191,7 +191,7 @@ fn service(n: usize, port: u16) -> Arc<Service> {
             race_first_connect: false,
             publish_not_ready_addresses: false,
         },
-        source: ConfigKey::new(Kind::ServiceEntry, namespace(n), format!("entry-{n}")),
+        source: ConfigKey::new(Kind::ServiceEntry, namespace(n), format!("entry-{n}")).into(),
         fingerprint: 0,
         hostname,
     }

@@ -99,7 +99,7 @@ pub(crate) fn service(hostname: &str, namespace: &str, ports: &[u16]) -> Service
             race_first_connect: false,
             publish_not_ready_addresses: false,
         },
-        source: ConfigKey::new(Kind::Service, namespace, name),
+        source: ConfigKey::new(Kind::Service, namespace, name).into(),
         fingerprint: 0,
     }
 }

@@ -273,7 +273,7 @@ impl Walk<'_> {
             bound: target.bound,
             chains: Vec::new(),
             protocol: port.protocol,
-            sources: std::iter::once(service.source.clone()).collect(),
+            sources: std::iter::once(service.source.key().clone()).collect(),
         };
         plan.sources.extend(rule_sources(self.ctx, service));
         if port.protocol == Protocol::HttpProxy {

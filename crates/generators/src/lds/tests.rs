@@ -141,7 +141,7 @@ fn service(
             race_first_connect: false,
             publish_not_ready_addresses: false,
         },
-        source: ConfigKey::new(Kind::Service, "default", name),
+        source: ConfigKey::new(Kind::Service, "default", name).into(),
         fingerprint: 0,
     }
 }

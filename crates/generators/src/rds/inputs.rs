@@ -231,7 +231,7 @@ impl RouteInputs {
 
     /// The ids of the objects that the configuration is built from.
     pub(super) fn sources(&self) -> Vec<Source> {
-        let services = self.services.values().map(|service| &service.source);
+        let services = self.services.values().map(|service| service.source.ids());
         let virtual_services = self.virtual_services.iter().flat_map(|vs| &vs.sources);
         let rules = self.rules.values().flat_map(|r| &r.sources).map(|name| {
             ConfigKey::new(
@@ -240,9 +240,10 @@ impl RouteInputs {
                 name.name.clone(),
             )
         });
-        let keys = services.chain(virtual_services).map(ToString::to_string);
-        let keys = keys.chain(rules.map(|rule| rule.to_string()));
-        let mut sources: Vec<Source> = keys.map(Source::from).collect();
+        let virtual_services = virtual_services.map(ToString::to_string);
+        let keys = virtual_services.chain(rules.map(|rule| rule.to_string()));
+        let services = services.flat_map(|ids| ids.iter().cloned());
+        let mut sources: Vec<Source> = services.chain(keys.map(Source::from)).collect();
         sources.sort_unstable();
         sources.dedup();
         sources

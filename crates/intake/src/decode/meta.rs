@@ -2,7 +2,7 @@
 
 use model::{
     Labels, Meta, Timestamp,
-    config::{Origin, Owner},
+    config::{self, Origin, Owner},
 };
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub(super) fn read(metadata: &Value, namespace: &str, origin: Origin) -> Result<
     string(metadata, "namespace")?;
     Ok(Meta {
         name: name.into(),
-        namespace: namespace.into(),
+        namespace: config::namespace(namespace),
         labels: strings(metadata, "labels")?,
         annotations: strings(metadata, "annotations")?,
         created: time(metadata, "creationTimestamp")?.unwrap_or_default(),

@@ -134,7 +134,8 @@ pub(crate) fn services(
                     kind: Kind::ServiceEntry,
                     namespace: meta.namespace.clone(),
                     name: meta.name.clone(),
-                },
+                }
+                .into(),
                 fingerprint: 0,
             };
             services.push(service.seal());

@@ -111,7 +111,8 @@ pub(crate) fn derive(
             kind: Kind::Service,
             namespace: meta.namespace.clone(),
             name: meta.name.clone(),
-        },
+        }
+        .into(),
         fingerprint: 0,
     }
     .seal()

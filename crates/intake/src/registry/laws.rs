@@ -276,7 +276,7 @@ fn check_request(
         };
         if let (false, Some(service)) = (same, new.or(old)) {
             prop_assert!(
-                request.changed.contains(&service.source),
+                request.changed.contains(service.source.key()),
                 "{:?} not in {:?}",
                 service.source,
                 request

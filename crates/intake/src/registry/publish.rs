@@ -259,7 +259,7 @@ pub(crate) fn note_endpoints(
             Resolution::DnsLb | Resolution::DnsRoundRobinLb => (true, Reason::Service),
         };
         if in_resources || accounts_differ {
-            note(request, service.source.clone(), reason);
+            note(request, service.source.key().clone(), reason);
         }
     }
     request.endpoints.insert(key.clone());

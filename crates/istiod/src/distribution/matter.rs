@@ -83,7 +83,7 @@ pub(super) fn of(key: &Key, snapshot: &PushContext, arrived: &MeshState) -> Matt
         Key::Endpoints(service) => {
             let known = snapshot.services();
             let service = known.get(&service.hostname, &service.namespace);
-            let source = service.map(|service| service.source.to_string().into());
+            let source = service.map(|service| service.source.key().to_string().into());
             return objects(source.into_iter().collect());
         }
         Key::Config(config) => config,
@@ -116,7 +116,7 @@ pub(super) fn of(key: &Key, snapshot: &PushContext, arrived: &MeshState) -> Matt
             let instances = address.iter().flat_map(|a| state.instances_at(a));
             let sources: BTreeSet<Source> = instances
                 .filter_map(|instance| state.services.get(&instance.service))
-                .map(|service| service.source.to_string().into())
+                .map(|service| service.source.key().to_string().into())
                 .collect();
             objects(sources)
         }

@@ -136,7 +136,7 @@ fn unknown_host(context: &PushContext, hostname: &str) -> Option<String> {
         Some(service) => format!(
             "no service has the host {hostname}: the {} has {}, and a destination has to be \
              written as the service's host is",
-            super::name(&service.source),
+            super::name(service.source.key()),
             service.hostname
         ),
         None => format!("no service has the host {hostname}"),

@@ -13,7 +13,7 @@ pub(super) fn check(context: &PushContext, advice: &mut Vec<Advice>) {
         if !service.is_kubernetes() {
             // One entry has a service for each of its addresses; they describe the host alike.
             let entries = by_host.entry(&service.hostname).or_default();
-            entries.entry(&service.source).or_insert(service);
+            entries.entry(service.source.key()).or_insert(service);
         }
     }
     for (host, entries) in by_host.into_iter().filter(|(_, entries)| entries.len() > 1) {
@@ -29,12 +29,12 @@ pub(super) fn check(context: &PushContext, advice: &mut Vec<Advice>) {
                 continue;
             };
             advice.push(Advice {
-                object: later.source.clone(),
-                field: field(context, &later.source, host),
+                object: later.source.key().clone(),
+                field: field(context, later.source.key(), host),
                 reason: format!(
                     "{} has the host {host} too and says otherwise: {}; which of them counts \
                      depends on the client's namespace and on their age",
-                    name(&earlier.source),
+                    name(earlier.source.key()),
                     list(differences)
                 ),
             });

@@ -41,7 +41,7 @@ pub(super) fn check(context: &PushContext, advice: &mut Vec<Advice>) {
             }
             let guessed = concerned.filter(|port| port.protocol.is_unsupported());
             advice.extend(guessed.map(|port| Advice {
-                object: service.source.clone(),
+                object: service.source.key().clone(),
                 field: field(service, port),
                 reason: format!(
                     "nothing says that port {} speaks HTTP, and {} has HTTP rules for it: they are \

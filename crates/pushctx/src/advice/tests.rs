@@ -183,7 +183,9 @@ fn virtual_services_that_share_a_host_for_different_clients_are_right() {
 /// A service of a ServiceEntry.
 fn entry(namespace: &str, resolution: Resolution, protocol: Protocol) -> Service {
     let mut service = service("api.example.com", namespace, &[443]);
-    service.source.kind = model::Kind::ServiceEntry;
+    let mut source = service.source.key().clone();
+    source.kind = model::Kind::ServiceEntry;
+    service.source = source.into();
     service.resolution = resolution;
     service.ports[0].protocol = protocol;
     service

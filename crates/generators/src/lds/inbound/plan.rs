@@ -294,7 +294,7 @@ fn from_services(
             passthrough: false,
             hbone: false,
         };
-        let sources = BTreeSet::from([target.service.source.clone()]);
+        let sources = BTreeSet::from([target.service.source.key().clone()]);
         found.insert(
             port,
             Candidate {
