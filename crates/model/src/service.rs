@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt::{self, Write as _},
     sync::Arc,
 };
 
@@ -192,8 +192,16 @@ impl ServiceSource {
 
 impl From<ConfigKey> for ServiceSource {
     fn from(key: ConfigKey) -> Self {
+        let ConfigKey {
+            kind,
+            namespace,
+            name,
+        } = &key;
+        let mut id = String::with_capacity(kind.name().len() + namespace.len() + name.len() + 2);
+        // Writing to a string cannot fail.
+        let _ = write!(id, "{key}");
         Self {
-            ids: Arc::new([key.to_string().into()]),
+            ids: Arc::new([id.into()]),
             key,
         }
     }
