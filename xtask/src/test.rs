@@ -72,6 +72,8 @@ const KUBERNETES: Step = Step {
         "--test",
         "kubernetes_writes",
         "--test",
+        "kubernetes_gateways",
+        "--test",
         "manifests",
         "--",
         "--ignored",
