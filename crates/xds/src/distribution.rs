@@ -420,7 +420,9 @@ impl<W: World> Group<W> {
         let Some(proved) = proved.find(|aside| objects.contains(&aside.source)) else {
             // One that is on trial may come back.
             let on_trial = quarantine.suspect().filter(|s| objects.contains(s));
-            return on_trial.map(|_| Verdict::Pending(Vec::new()));
+            // And until the class is built with what is aside now, it is not known what it lacks.
+            let open = on_trial.is_some() || quarantine.since().is_none();
+            return open.then(|| Verdict::Pending(Vec::new()));
         };
         let state = State::Refused {
             type_url: Arc::clone(&proved.type_url),
@@ -468,8 +470,10 @@ fn root_of<W: World>(link: &Link<W>, type_url: &str) -> (Option<Arc<str>>, Optio
 
 impl<W: World> Followed<W> {
     fn judge(&self, question: &Question<'_, W>, named: &provenance::Found) -> Part {
-        let settled = self.settled >= question.since;
-        let Some((target, covers)) = self.set.newest(question.since) else {
+        let aside_since = self.set.cell().quarantine.lock().since();
+        let since = question.since.max(aside_since.unwrap_or_default());
+        let settled = self.settled >= since;
+        let Some((target, covers)) = self.set.newest(since) else {
             return Part::Undecided;
         };
         let objects = match question.matter {

@@ -30,6 +30,10 @@ pub(crate) struct Quarantine {
     trial: Option<Trial>,
     waiting: VecDeque<Case>,
     trials: usize,
+    /// What is aside has changed, and the class is not yet built so.
+    behind: bool,
+    /// The publication from which on the class is built with what is aside now.
+    since: u64,
 }
 
 /// An object that was proved to be the cause of a rejection.
@@ -105,6 +109,12 @@ impl Quarantine {
         self.trial.as_ref().map(|trial| &trial.suspect)
     }
 
+    /// Returns the publication from which on the class is built with what is aside now: sets of before
+    /// lack something else. `None` until it is.
+    pub(crate) fn since(&self) -> Option<u64> {
+        (!self.behind).then_some(self.since)
+    }
+
     /// Returns whether a trial is going on.
     pub(crate) fn is_trying(&self) -> bool {
         self.trial.is_some()
@@ -113,6 +123,22 @@ impl Quarantine {
     /// Takes in that a client rejected a version of a resource. `accepted` is the version that it
     /// had accepted before, `message` what it said.
     pub(crate) fn on_rejected(
+        &mut self,
+        type_url: &Arc<str>,
+        rejected: &Resource,
+        accepted: Option<&Resource>,
+        message: &Arc<str>,
+    ) -> Next {
+        let next = self.try_rejected(type_url, rejected, accepted, message);
+        self.note(next)
+    }
+
+    fn note(&mut self, next: Next) -> Next {
+        self.behind |= next == Next::Rebuild;
+        next
+    }
+
+    fn try_rejected(
         &mut self,
         type_url: &Arc<str>,
         rejected: &Resource,
@@ -141,6 +167,8 @@ impl Quarantine {
 
     /// Takes in that the class is built with what is aside now, from this publication on.
     pub(crate) fn rebuilt(&mut self, since: u64) {
+        self.behind = false;
+        self.since = since;
         if let Some(Trial {
             phase: phase @ Phase::Ordered,
             ..
@@ -171,13 +199,19 @@ impl Quarantine {
             _ => return Next::Nothing,
         }
         match set.get(&trial.case.name).map(|resource| resource.version()) {
-            Some(version) if accepted(&trial.case.name) == Some(version) => self.prove(),
+            Some(version) if accepted(&trial.case.name) == Some(version) => {
+                let next = self.prove();
+                self.note(next)
+            }
             Some(version) if version != trial.case.rejected => {
                 trial.phase = Phase::Asked { version };
                 Next::Nothing
             }
             // It makes no difference, or the resource goes with it: then nothing is gained.
-            Some(_) | None => self.next_suspect(),
+            Some(_) | None => {
+                let next = self.next_suspect();
+                self.note(next)
+            }
         }
     }
 
@@ -193,7 +227,8 @@ impl Quarantine {
                 phase: Phase::Asked { version },
                 ..
             }) if *case.type_url == *type_url && accepted(&case.name) == Some(*version) => {
-                self.prove()
+                let next = self.prove();
+                self.note(next)
             }
             _ => Next::Nothing,
         }
