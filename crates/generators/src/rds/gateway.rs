@@ -689,6 +689,40 @@ spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], 
                 collapse,
             }
         );
+        let all = sample();
+        let (gateway, list) = all.virtual_services.first_key_value().unwrap();
+        let other = ResolvedVirtualService {
+            fingerprint: !list[0].fingerprint,
+            ..ResolvedVirtualService::clone(&list[0])
+        };
+        let elsewhere = NamespacedName::new("b", "other");
+        check_fields!(
+            || RoutesInputs {
+                vs: &list[0],
+                gateway,
+                port: 80,
+                is_tls: false,
+                services: all
+                    .services
+                    .iter()
+                    .map(|((_, h), s)| (h.as_str(), s))
+                    .collect(),
+                rules: all.rules.iter().map(|(h, r)| (h.as_str(), r)).collect(),
+                client: (&all.client, 1),
+                http3: Some(443),
+            },
+            RoutesInputs::fingerprint,
+            RoutesInputs {
+                vs: &other,
+                gateway: &elsewhere,
+                port,
+                is_tls,
+                services,
+                rules,
+                client: (&all.client, 2),
+                http3,
+            }
+        );
         let of_server = |server: &GatewayServer| {
             GatewayRouteInputs {
                 servers: vec![Arc::new(server.clone())],
