@@ -15,7 +15,8 @@ const FEW: usize = 16;
 /// A map of few entries, ordered by key.
 ///
 /// Labels, ports and the like come by the hundred thousand and have two or three entries each, for
-/// which a tree would have a node with room for eleven.
+/// which a tree would have a node with room for eleven. Many entries, which nothing forbids, are sorted
+/// once where they come at once.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SmallMap<K, V>(LiteMap<K, V>);
 
@@ -106,9 +107,7 @@ impl<K: Ord, V, const N: usize> From<[(K, V); N]> for SmallMap<K, V> {
 
 impl<K: Ord, V> Extend<(K, V)> for SmallMap<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        for (key, value) in entries {
-            self.0.insert(key, value);
-        }
+        self.0.extend(entries);
     }
 }
 
@@ -161,11 +160,15 @@ where
     }
 
     fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut entries = SmallMap::new();
-        while let Some((key, value)) = map.next_entry()? {
-            entries.insert(key, value);
-        }
-        Ok(entries.compact())
+        let mut error = None;
+        let entries = std::iter::from_fn(|| {
+            map.next_entry().unwrap_or_else(|reason| {
+                error = Some(reason);
+                None
+            })
+        });
+        let entries = entries.collect();
+        error.map_or(Ok(entries), Err)
     }
 }
 
@@ -180,5 +183,6 @@ mod tests {
         let read: SmallMap<String, i32> = serde_json::from_str(r#"{"b":1,"a":2,"b":3}"#).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), r#"{"a":2,"b":3}"#);
         assert_eq!(format!("{map:?}"), format!("{read:?}"));
+        serde_json::from_str::<SmallMap<String, i32>>(r#"{"a":1,"b":"two"}"#).unwrap_err();
     }
 }
