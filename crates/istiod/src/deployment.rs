@@ -100,6 +100,27 @@ pub(crate) struct Deploying {
     pub settings: DeploymentSettings,
 }
 
+/// What decides about what is deployed, beside what is there.
+struct Inputs {
+    reports: Arc<Reports>,
+    state: MeshState,
+    knows_classes: bool,
+}
+
+impl Inputs {
+    /// Tells whether the same should be deployed.
+    fn is_same(&self, other: &Self) -> bool {
+        let (a, b) = (&self.state, &other.state);
+        let (x, y) = (&a.objects, &b.objects);
+        Arc::ptr_eq(&self.reports, &other.reports)
+            && self.knows_classes == other.knows_classes
+            && x.kubernetes_gateways.ptr_eq(&y.kubernetes_gateways)
+            && x.gateway_classes.ptr_eq(&y.gateway_classes)
+            && x.config_maps.ptr_eq(&y.config_maps)
+            && Arc::ptr_eq(&a.mesh, &b.mesh)
+    }
+}
+
 /// An object that is deployed, as it was read.
 type Known = BTreeMap<Target, (String, Value)>;
 
@@ -137,6 +158,7 @@ impl Deploying {
         stop: &CancellationToken,
     ) {
         let (mut known, mut listed) = (Known::new(), 0);
+        let mut last: Option<Inputs> = None;
         self.reports.mark_changed();
         loop {
             tokio::select! {
@@ -146,7 +168,10 @@ impl Deploying {
                         return;
                     }
                 }
-                Some(event) = events.recv() => note(&mut known, &mut listed, event),
+                Some(event) = events.recv() => {
+                    note(&mut known, &mut listed, event);
+                    last = None;
+                }
                 Ok(()) = self.reports.changed() => {}
                 Ok(()) = self.views.changed() => {}
             }
@@ -156,22 +181,35 @@ impl Deploying {
             }
             while let Ok(event) = events.try_recv() {
                 note(&mut known, &mut listed, event);
+                last = None;
             }
             self.views.mark_unchanged();
             let reports = self.reports.borrow_and_update().clone();
             // What is there of one kind may be what is missing, until it was listed.
             if listed & ALL_LISTED == ALL_LISTED {
-                let state = self.latest.lock().clone();
-                let wanted = self.look(&reports, &state, &known);
-                self.wishes.set(WHO, wanted);
+                let inputs = Inputs {
+                    reports,
+                    state: self.latest.lock().clone(),
+                    knows_classes: self.knows_classes(),
+                };
+                // Nearly all that changes in a mesh has nothing to do with it.
+                if last.as_ref().is_none_or(|last| !last.is_same(&inputs)) {
+                    self.wishes.set(WHO, self.look(&inputs, &known));
+                    last = Some(inputs);
+                }
             }
         }
     }
 
     /// Lists what should be written.
-    fn look(&self, reports: &Reports, state: &MeshState, known: &Known) -> Vec<Wanted> {
+    fn look(&self, inputs: &Inputs, known: &Known) -> Vec<Wanted> {
+        let Inputs {
+            reports,
+            state,
+            knows_classes,
+        } = inputs;
         let mut wanted = Vec::new();
-        if self.settings.classes && self.knows_classes() {
+        if self.settings.classes && *knows_classes {
             wanted.extend(missing_classes(state));
         }
         if !self.settings.gateways {
