@@ -380,6 +380,24 @@ mod tests {
     }
 
     #[test]
+    fn sets_of_before_are_known_to_lack_something_else() {
+        assert_eq!(Quarantine::default().since(), Some(0));
+        let (mut quarantine, good) = rejected();
+        assert_eq!(quarantine.since(), None, "F is aside, and not yet out");
+        quarantine.rebuilt(7);
+        assert_eq!(quarantine.since(), Some(7));
+        let old = |_: &str| Some(good.version());
+        let same = resource("l2", &["A", "F", "L"]);
+        let next = quarantine.on_built(LDS, 7, &set(&same), old);
+        assert_eq!(next, Next::Rebuild);
+        assert_eq!(quarantine.since(), None, "F comes back, A goes");
+        quarantine.rebuilt(8);
+        let next = quarantine.on_built(LDS, 8, &set(&good), old);
+        assert_eq!(next, proved("A"));
+        assert_eq!(quarantine.since(), Some(8), "A stays aside");
+    }
+
+    #[test]
     fn a_new_version_is_put_to_the_client() {
         let (mut quarantine, good) = rejected();
         quarantine.rebuilt(7);
