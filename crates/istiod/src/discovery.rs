@@ -22,6 +22,7 @@ use translate::{Translator, report::Reports};
 use xds::{Server, Transport};
 
 use crate::{
+    access::Access,
     cli::DiscoveryArgs,
     cluster,
     deployment::Deploying,
@@ -226,7 +227,21 @@ async fn serve(
             }
         }
     });
+    let tokens = tls::serve::tokens(&args.secure, &settings, &latest, home.as_ref())?;
+    let keys = sources::FetchKeys::new(&settings.keys, metrics.clone())?;
+    let known = latest.clone();
+    let trust_domain = move || known.lock().mesh.trust_domain.clone();
+    tokens.follow(trust_domain, keys.clone(), &mut tasks, &stop);
+    let known = latest.clone();
+    let access = Access::new(
+        settings.security.views.clone(),
+        move || known.lock().mesh.root_namespace.as_str().into(),
+        tokens.clone(),
+        distribution.peers().clone(),
+        tls::serve::clock,
+    );
     let shown = Shown {
+        access,
         distribution: distribution.clone(),
         metrics: metrics.clone(),
         ready,
@@ -260,15 +275,7 @@ async fn serve(
     let (names, named) = watch::channel(intake.names_to_resolve());
     let (key_sources, keyed) = watch::channel(intake.keys_to_fetch());
     sources::resolve(named, changes.clone(), &mut tasks, &stop);
-    let sender = changes.clone();
-    sources::fetch_keys(
-        keyed,
-        &settings.keys,
-        metrics.clone(),
-        sender,
-        &mut tasks,
-        &stop,
-    )?;
+    keys.spawn(keyed, changes.clone(), &mut tasks, &stop);
     let mesh_files = &args.source.mesh;
     if reads_files || mesh_files.mesh_config.is_some() || mesh_files.mesh_networks.is_some() {
         sources::watch(source, &report, beside, changes, &mut tasks, &stop)?;
@@ -404,7 +411,14 @@ async fn serve(
         }
     });
     if let Some(secure) = secure {
-        secure.serve(&mut tasks, &server, &latest, transport.clone(), &stop)?;
+        secure.serve(
+            &mut tasks,
+            &server,
+            &latest,
+            &tokens,
+            transport.clone(),
+            &stop,
+        )?;
     }
     if let Some(grpc) = grpc {
         let service = server.service().receive_bytes(transport.receive_bytes);

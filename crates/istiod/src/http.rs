@@ -15,6 +15,7 @@ use tokio::{
 use xds::Server;
 
 use crate::{
+    access::{Access, Audience},
     cluster::Cluster,
     discovery::Gate,
     distribution::{Distribution, api},
@@ -42,37 +43,45 @@ pub(crate) struct Shown {
     pub cluster: Option<Cluster>,
     /// When the process started.
     pub started: Instant,
+    /// Who may see what.
+    pub access: Access,
 }
 
 /// Paths of the port for readiness.
 pub(crate) fn readiness(shown: Shown) -> Router {
-    let distribution = api::routes(shown.distribution.clone(), false);
+    let distribution = api::routes(&shown.distribution, &shown.access, false);
     Router::new()
         .route("/ready", get(ready))
-        .merge(debug())
+        .merge(debug(&shown.access))
         .with_state(Arc::new(shown))
         .merge(distribution)
 }
 
 /// Paths of the port for monitoring.
 pub(crate) fn monitoring(shown: Shown) -> Router {
-    let distribution = api::routes(shown.distribution.clone(), true);
+    let distribution = api::routes(&shown.distribution, &shown.access, true);
+    let metrics = Router::new().route("/metrics", get(metrics));
     Router::new()
-        .route("/metrics", get(metrics))
         .route("/version", get(version))
-        .merge(debug())
+        .merge(shown.access.guard_metrics(metrics))
+        .merge(debug(&shown.access))
         .with_state(Arc::new(shown))
         .merge(distribution)
 }
 
-fn debug() -> Router<Arc<Shown>> {
-    Router::new()
+/// Pages for those who see everything.
+fn debug(access: &Access) -> Router<Arc<Shown>> {
+    if !access.has_debug() {
+        return Router::new();
+    }
+    let pages = Router::new()
         .route("/debug/syncz", get(syncz))
         .route("/debug/mesh", get(mesh))
         .route("/debug/throttlez", get(throttle))
         .route("/debug/sourcez", get(sourcez))
         .route("/debug/endpointShardz", get(endpoint_shards))
-        .route("/debug/clusterz", get(clusterz))
+        .route("/debug/clusterz", get(clusterz));
+    access.guard(pages, Audience::Whole)
 }
 
 /// Connections that may wait to be accepted: after a restart all proxies come at once. What is over

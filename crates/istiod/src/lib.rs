@@ -1,5 +1,6 @@
 //! The control plane: flags, settings, wiring and HTTP ports. No mesh logic.
 
+mod access;
 mod advice;
 pub mod bootstrap;
 mod ca;
@@ -27,6 +28,7 @@ mod statuses;
 mod tables;
 pub mod throttling;
 pub mod tls;
+mod tokens;
 pub mod validate;
 mod yaml;
 

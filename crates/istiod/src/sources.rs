@@ -1,6 +1,6 @@
 //! Sources of changes while the process runs.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::bail;
 use intake::{
@@ -34,35 +34,54 @@ pub(crate) fn resolve(
     });
 }
 
-/// Starts to fetch the keys of token issuers that `sources` says are in use.
-///
-/// # Errors
-/// When there is no HTTP client.
-pub(crate) fn fetch_keys(
-    sources: watch::Receiver<Arc<KeySources>>,
-    settings: &KeySettings,
+/// What fetches the keys of token issuers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct FetchKeys {
+    fetcher: Fetcher,
+    refresh: Duration,
     metrics: Metrics,
-    changes: mpsc::Sender<Vec<Change>>,
-    tasks: &mut JoinSet<anyhow::Result<()>>,
-    stop: &CancellationToken,
-) -> anyhow::Result<()> {
-    let fetcher = Fetcher::new(settings)?;
-    let fetch = move |source: KeySource| {
-        let (fetcher, metrics) = (fetcher.clone(), metrics.clone());
-        async move {
-            let fetched = fetcher.fetch(&source).await;
-            metrics.fetched_keys(fetched.is_ok());
-            fetched.map_err(|error| format!("{error:#}"))
-        }
-    };
-    let (refresh, stop) = (settings.refresh, stop.clone());
-    tasks.spawn(async move {
-        tokio::select! {
-            () = intake::keys::follow(sources, changes, refresh, fetch) => bail!("nobody takes the keys of issuers any more"),
-            () = stop.cancelled() => Ok(()),
-        }
-    });
-    Ok(())
+}
+
+impl FetchKeys {
+    /// # Errors
+    /// When there is no HTTP client.
+    pub(crate) fn new(settings: &KeySettings, metrics: Metrics) -> anyhow::Result<Self> {
+        Ok(Self {
+            fetcher: Fetcher::new(settings)?,
+            refresh: settings.refresh,
+            metrics,
+        })
+    }
+
+    /// Starts to fetch what `sources` says is in use.
+    pub(crate) fn spawn(
+        self,
+        sources: watch::Receiver<Arc<KeySources>>,
+        changes: mpsc::Sender<Vec<Change>>,
+        tasks: &mut JoinSet<anyhow::Result<()>>,
+        stop: &CancellationToken,
+    ) {
+        let Self {
+            fetcher,
+            refresh,
+            metrics,
+        } = self;
+        let fetch = move |source: KeySource| {
+            let (fetcher, metrics) = (fetcher.clone(), metrics.clone());
+            async move {
+                let fetched = fetcher.fetch(&source).await;
+                metrics.fetched_keys(fetched.is_ok());
+                fetched.map_err(|error| format!("{error:#}"))
+            }
+        };
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = intake::keys::follow(sources, changes, refresh, fetch) => bail!("nobody takes the keys of issuers any more"),
+                () = stop.cancelled() => Ok(()),
+            }
+        });
+    }
 }
 
 /// Starts to watch files, from where `report` says that they were loaded. With `beside_cluster`,

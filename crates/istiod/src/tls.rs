@@ -3,7 +3,6 @@
 
 pub(crate) mod accept;
 pub(crate) mod guard;
-mod issuers;
 pub(crate) mod serve;
 
 use std::{
@@ -17,12 +16,11 @@ use anyhow::Context as _;
 use clap::Args;
 use parking_lot::Mutex;
 use security::{
-    Authority, AuthorityStore, Certificates, PeerRule, ServerCertificate, TlsServer, TokenReview,
+    Authority, AuthorityStore, Certificates, PeerRule, ServerCertificate, TlsServer,
     parse_certificates,
 };
 use tokio_util::sync::CancellationToken;
 
-use self::issuers::IssuerFile;
 use crate::{
     cli::Bind,
     settings::{Settings, security::SecuritySettings},
@@ -57,7 +55,8 @@ pub struct SecureArgs {
     #[arg(long = "caCertFile", alias = "ca-cert-file", value_name = "FILE")]
     pub ca_certificate: Option<PathBuf>,
     /// Issuers whose tokens prove a service account: a YAML list of `issuer`, `audiences` (those of
-    /// `TOKEN_AUDIENCES` by default), and `jwks` or `jwksFile`.
+    /// `TOKEN_AUDIENCES` by default), and `jwks`, `jwksFile` or `jwksUri`; without any of them the keys
+    /// are where the `OpenID` configuration of the issuer says.
     #[arg(long, value_name = "FILE")]
     pub jwt_issuers: Option<PathBuf>,
 }
@@ -76,15 +75,6 @@ impl Trust {
         let own = std::iter::once(&self.domain);
         own.chain(&self.aliases).cloned().collect()
     }
-}
-
-/// What a cluster has for the port.
-#[derive(Debug, Default)]
-pub(crate) struct Given {
-    /// The authority that is kept there; without, the one that the arguments name.
-    pub(crate) store: Option<AuthorityStore>,
-    /// What knows of its tokens; asked last.
-    pub(crate) reviewer: Option<Arc<dyn TokenReview>>,
 }
 
 /// A certificate in files.
@@ -127,8 +117,6 @@ impl Mounted {
 pub(crate) struct SecurePort {
     store: Arc<AuthorityStore>,
     tls: TlsServer,
-    reviewers: Vec<Arc<dyn TokenReview>>,
-    issuers: Option<Arc<IssuerFile>>,
     mounted: Option<Mounted>,
     settings: SecuritySettings,
     hosts: Vec<String>,
@@ -159,7 +147,8 @@ impl fmt::Debug for SecurePort {
 }
 
 impl SecurePort {
-    /// Opens the authority and the certificate of the port.
+    /// Opens the authority and the certificate of the port. An authority that a cluster keeps is `given`;
+    /// without, it is the one that the arguments name.
     ///
     /// # Errors
     /// When a file is there and cannot be used.
@@ -167,11 +156,11 @@ impl SecurePort {
         args: &SecureArgs,
         settings: &Settings,
         trust: Trust,
-        given: Given,
+        given: Option<AuthorityStore>,
         now: SystemTime,
     ) -> anyhow::Result<Self> {
         let part = settings.security.clone();
-        let store = match given.store {
+        let store = match given {
             Some(store) => store,
             None => AuthorityStore::open(
                 &part.authority_folder,
@@ -203,24 +192,11 @@ impl SecurePort {
         };
         let rule = rule(&store, &roots, &trust)?;
         let tls = TlsServer::new(&certificate, rule)?;
-        let issuers = args
-            .jwt_issuers
-            .as_deref()
-            .map(|path| IssuerFile::open(path, &trust.domain, &part.audiences))
-            .transpose()?
-            .map(Arc::new);
-        let reviewers = issuers
-            .iter()
-            .map(|issuers| issuers.clone() as Arc<dyn TokenReview>)
-            .chain(given.reviewer)
-            .collect();
         let renewal = half(now, certificate.expiry());
         let authority = store.current();
         Ok(Self {
             store: Arc::new(store),
             tls,
-            reviewers,
-            issuers,
             mounted,
             settings: part,
             hosts,
@@ -243,11 +219,6 @@ impl SecurePort {
     /// Returns the TLS side.
     pub(crate) fn tls(&self) -> &TlsServer {
         &self.tls
-    }
-
-    /// Returns what verifies tokens, in order.
-    pub(crate) fn reviewers(&self) -> &[Arc<dyn TokenReview>] {
-        &self.reviewers
     }
 
     /// Returns the settings of identities.
@@ -277,19 +248,10 @@ impl SecurePort {
                 "the secure port shows a certificate of its authority"
             );
         }
-        if let Some(issuers) = &self.issuers {
-            tracing::info!(issuers = ?issuers.names(), "tokens are accepted");
-        }
-        if self.reviewers.len() > usize::from(self.issuers.is_some()) {
-            let audiences = &self.settings.audiences;
-            tracing::info!(?audiences, "tokens are accepted that the API server knows");
-        } else if self.issuers.is_none() {
-            tracing::info!("no tokens are accepted: there is no cluster and no --jwt-issuers");
-        }
     }
 
     /// Takes over what has changed: the authority's files, the mounted certificate, the mesh's trust
-    /// domains, issuers; and renews a certificate of which half of the time is over.
+    /// domains; and renews a certificate of which half of the time is over.
     ///
     /// What cannot be used is told once, and changes nothing.
     pub(crate) fn refresh(&self, trust: Trust, now: SystemTime) {
@@ -328,10 +290,6 @@ impl SecurePort {
             if let Err(error) = replaced {
                 tracing::error!(%error, "the secure port keeps its certificate");
             }
-        }
-        if let Some(issuers) = &self.issuers {
-            let reloaded = issuers.reload(&state.trust.domain);
-            self.log(reloaded, "the token issuers are others");
         }
     }
 

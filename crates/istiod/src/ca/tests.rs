@@ -4,9 +4,12 @@ use security::{PrivateKey, identities_of, parse_certificates, sign_request, vali
 use tonic::{Code, client, codegen::http::uri::PathAndQuery};
 
 use super::*;
-use crate::tls::{
-    accept::SecurePeer,
-    guard::{Demand, Guarded},
+use crate::{
+    tls::{
+        accept::SecurePeer,
+        guard::{Demand, Guarded},
+    },
+    tokens::Tokens,
 };
 
 const DAY: Duration = Duration::from_hours(24);
@@ -26,7 +29,8 @@ fn service() -> Guarded<CertificateService> {
         clock: now,
     });
     let message = "request authenticate failure";
-    Guarded::new(service.unwrap(), Demand::Identity, message, [].into(), now)
+    let tokens = Tokens::default();
+    Guarded::new(service.unwrap(), Demand::Identity, message, tokens, now)
 }
 
 fn request() -> IstioCertificateRequest {

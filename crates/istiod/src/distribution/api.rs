@@ -1,16 +1,14 @@
 //! The HTTP interface. `docs/distribution-api.json` describes it.
 //!
-//! What it tells is who runs where and what they have, so it is for operators: it answers who asks
-//! from the same host, which is how `kubectl port-forward` and `kubectl exec` come, and the other
-//! replicas.
+//! What it tells is who runs where and what they have, so it is for operators, for the other replicas,
+//! and, as far as it is about their own namespace, for workloads ([`crate::access`]).
 
-use std::{fmt::Write as _, net::SocketAddr};
+use std::{fmt::Write as _, sync::Arc};
 
 use axum::{
-    Json, Router,
-    extract::{ConnectInfo, Path, Query, Request, State},
+    Extension, Json, Router,
+    extract::{Path, Query, State},
     http::StatusCode,
-    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -18,23 +16,28 @@ use serde::Deserialize;
 
 use super::{
     Distribution, Key,
-    answer::{ConfigAnswer, MeshAnswer, ProofAnswer, ProofStep, ProxiesAnswer, Standing},
+    answer::{ConfigAnswer, Counts, MeshAnswer, ProofAnswer, ProofStep, ProxiesAnswer, Standing},
     ask::Wanted,
     page,
 };
+use crate::access::{Access, Audience, Sight};
 
 /// The first part of all paths.
 pub(crate) const BASE: &str = "/debug/distribution";
 
 /// The paths, for a port; one of them has the page for people too.
-pub(crate) fn routes(distribution: Distribution, with_page: bool) -> Router {
+pub(crate) fn routes(distribution: &Distribution, access: &Access, with_page: bool) -> Router {
+    if !access.has_debug() {
+        return Router::new();
+    }
     let mut router = Router::new();
     if with_page {
-        router = router
+        let pages = Router::new()
             .route("/status", get(page::page))
             .route("/status/live", get(page::live));
+        router = router.merge(access.guard(pages, Audience::Whole));
     }
-    router
+    let pages = Router::new()
         .route(BASE, get(mesh))
         .route(
             &format!("{BASE}/configs/{{kind}}/{{namespace}}/{{name}}"),
@@ -44,36 +47,39 @@ pub(crate) fn routes(distribution: Distribution, with_page: bool) -> Router {
             &format!("{BASE}/proofs/{{kind}}/{{namespace}}/{{name}}"),
             get(proof),
         )
-        .route(&format!("{BASE}/proxies"), get(proxies))
-        .route_layer(middleware::from_fn_with_state(distribution.clone(), guard))
-        .with_state(distribution)
+        .route(&format!("{BASE}/proxies"), get(proxies));
+    router
+        .merge(access.guard(pages, Audience::Own))
+        .with_state(distribution.clone())
 }
 
-/// Lets those through who may ask.
-async fn guard(
-    State(distribution): State<Distribution>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let address = peer.ip().to_canonical();
-    let allowed = address.is_loopback() || {
-        let peers = distribution.peers();
-        // A replica may be new.
-        peers.includes(address) || {
-            peers.look_up().await;
-            peers.includes(address)
+/// What the caller of a page may see of it.
+struct Shown(Sight);
+
+impl Shown {
+    /// The namespace whose proxies are shown: what the caller wants and may see; all without one.
+    fn proxies_of(&self, wanted: Option<Arc<str>>) -> Result<Option<Arc<str>>, Refusal> {
+        match (&self.0, wanted) {
+            (Sight::Everything, wanted) => Ok(wanted),
+            (Sight::Namespace(own), wanted) if wanted.as_ref().is_none_or(|ns| ns == own) => {
+                Ok(Some(own.clone()))
+            }
+            (Sight::Namespace(own), _) => Err(foreign(own)),
         }
-    };
-    if allowed {
-        next.run(request).await
-    } else {
-        (
-            StatusCode::FORBIDDEN,
-            "only from this host or another replica\n",
-        )
-            .into_response()
     }
+
+    /// Refuses a configuration of another namespace.
+    fn check(&self, key: &Key) -> Result<(), Refusal> {
+        match &self.0 {
+            Sight::Namespace(own) if **own != *key.namespace() => Err(foreign(own)),
+            Sight::Everything | Sight::Namespace(_) => Ok(()),
+        }
+    }
+}
+
+fn foreign(own: &str) -> Refusal {
+    let told = format!("identities of namespace {own} see only what is in it");
+    Refusal(StatusCode::FORBIDDEN, told)
 }
 
 /// Which clients an answer lists.
@@ -107,6 +113,8 @@ struct ConfigQuery {
     generation: Option<i64>,
     #[serde(default)]
     proxies: Listed,
+    /// Count and list only proxies of this namespace.
+    namespace: Option<Arc<str>>,
     #[serde(default)]
     local: bool,
 }
@@ -149,17 +157,30 @@ pub(super) fn path_of(key: &Key) -> String {
 
 async fn config(
     State(distribution): State<Distribution>,
+    Extension(sight): Extension<Sight>,
     Path(path): Path<(String, String, String)>,
     Query(query): Query<ConfigQuery>,
 ) -> Result<Json<ConfigAnswer>, Refusal> {
     let key = key_of(path)?;
+    let shown = Shown(sight);
+    shown.check(&key)?;
+    let namespace = shown.proxies_of(query.namespace)?;
     let hash = query.hash.as_deref().map(str::parse).transpose();
     let wanted = Wanted {
         hash: hash.map_err(bad)?,
         generation: query.generation,
     };
-    let asked = (key.clone(), wanted.clone());
-    let local = on_pool(distribution.clone(), move |d| d.config(&asked.0, &asked.1)).await?;
+    let asked = (key.clone(), wanted.clone(), namespace.clone());
+    let local = on_pool(distribution.clone(), move |d| {
+        let mut answer = d.config(&asked.0, &asked.1)?;
+        if let Some(namespace) = &asked.2 {
+            let own = d.nodes_of(namespace);
+            answer.proxies.retain(|proxy| own.contains(&*proxy.proxy));
+            answer.counts = Counts::of(&answer.proxies);
+        }
+        Ok::<_, super::ask::Unknown>(answer)
+    })
+    .await?;
     if query.local {
         let mut answer = local.map_err(|_| unknown(&key))?;
         query.proxies.keep(&mut answer);
@@ -171,9 +192,10 @@ async fn config(
     let hash = hash.map(|hash| format!("&hash={hash}")).unwrap_or_default();
     let generation = query.generation.map(|g| format!("&generation={g}"));
     let path = format!(
-        "{}?proxies=all{hash}{}",
+        "{}?proxies=all{hash}{}{}",
         path_of(&key),
-        generation.unwrap_or_default()
+        generation.unwrap_or_default(),
+        of_namespace(namespace.as_deref())
     );
     let own = distribution.0.replica.clone();
     let mut heard = distribution.peers().ask::<ConfigAnswer>(&own, &path).await;
@@ -193,25 +215,46 @@ async fn config(
     Ok(Json(answer))
 }
 
+/// The parameter that asks another replica about one namespace only.
+fn of_namespace(namespace: Option<&str>) -> String {
+    namespace.map_or_else(String::new, |namespace| {
+        format!("&namespace={}", escape(namespace))
+    })
+}
+
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProxiesQuery {
     /// A part of the node's id.
     #[serde(default)]
     proxy: String,
+    /// Only proxies of this namespace.
+    namespace: Option<Arc<str>>,
     #[serde(default)]
     local: bool,
 }
 
 async fn proxies(
     State(distribution): State<Distribution>,
+    Extension(sight): Extension<Sight>,
     Query(query): Query<ProxiesQuery>,
 ) -> Result<Json<ProxiesAnswer>, Refusal> {
     let part = query.proxy.clone();
-    let mut answer = on_pool(distribution.clone(), move |d| d.proxies(&part)).await?;
+    let namespace = Shown(sight).proxies_of(query.namespace)?;
+    let asked = namespace.clone();
+    let mut answer = on_pool(distribution.clone(), move |d| {
+        let mut answer = d.proxies(&part);
+        if let Some(namespace) = &asked {
+            let own = d.nodes_of(namespace);
+            answer.proxies.retain(|proxy| own.contains(&*proxy.proxy));
+        }
+        answer
+    })
+    .await?;
     if !query.local {
         let own = distribution.0.replica.clone();
-        let path = format!("{BASE}/proxies?proxy={}", escape(&query.proxy));
+        let namespace = of_namespace(namespace.as_deref());
+        let path = format!("{BASE}/proxies?proxy={}{namespace}", escape(&query.proxy));
         answer.merge(distribution.peers().ask(&own, &path).await);
     }
     Ok(Json(answer))
@@ -226,8 +269,12 @@ struct MeshQuery {
 
 async fn mesh(
     State(distribution): State<Distribution>,
+    Extension(sight): Extension<Sight>,
     Query(query): Query<MeshQuery>,
 ) -> Result<Json<MeshAnswer>, Refusal> {
+    if let Sight::Namespace(own) = &sight {
+        return Err(foreign(own));
+    }
     let mut answer = on_pool(distribution.clone(), Distribution::mesh).await?;
     if !query.local {
         let own = distribution.0.replica.clone();
@@ -240,9 +287,11 @@ async fn mesh(
 /// Proves what the published state says of a configuration.
 async fn proof(
     State(distribution): State<Distribution>,
+    Extension(sight): Extension<Sight>,
     Path(path): Path<(String, String, String)>,
 ) -> Result<Json<ProofAnswer>, Refusal> {
     let key = key_of(path)?;
+    Shown(sight).check(&key)?;
     let books = distribution.0.books.lock();
     let proof = books.prove(&key).ok_or_else(|| unknown(&key))?;
     let hash = books.current(&key).ok_or_else(|| unknown(&key))?;

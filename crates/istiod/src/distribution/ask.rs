@@ -1,6 +1,9 @@
 //! What this replica knows by itself.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use ledger::ShortXxh3;
 use model::{MeshState, Object};
@@ -173,6 +176,19 @@ impl Distribution {
             unreachable: Vec::new(),
             proxies,
         })
+    }
+
+    /// The ids of nodes that are of a namespace: those that no client of another one has, as anybody
+    /// may take an id.
+    pub(super) fn nodes_of(&self, namespace: &str) -> BTreeSet<Arc<str>> {
+        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+        self.0.server.clients(|stream, proxy| {
+            let is_own = *proxy.namespace == *namespace;
+            let nodes = if is_own { &mut own } else { &mut others };
+            nodes.insert(stream.node.clone());
+        });
+        own.retain(|node| !others.contains(node));
+        own
     }
 
     /// Tells whether a content is in any state that is kept.

@@ -34,6 +34,11 @@ pub struct AddressArgs {
     /// The monitoring port of a control plane; it answers for all its replicas.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15014")]
     pub address: String,
+    /// File with the token of a service account, which says what may be seen from elsewhere than the
+    /// host of the control plane: identities of its own namespace see everything, others what is in
+    /// theirs.
+    #[arg(long, value_name = "FILE")]
+    pub token: Option<PathBuf>,
 }
 
 /// Arguments of `status`.
@@ -286,6 +291,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 /// Asks one control plane.
 struct Asker {
     address: String,
+    token: Option<PathBuf>,
     client: reqwest::Client,
 }
 
@@ -294,6 +300,7 @@ impl Asker {
         let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy();
         Ok(Self {
             address: args.address.clone(),
+            token: args.token.clone(),
             client: client.build().context("make an HTTP client")?,
         })
     }
@@ -301,7 +308,14 @@ impl Asker {
     async fn ask<A: DeserializeOwned>(&self, path: &str) -> anyhow::Result<A> {
         let url = format!("http://{}{path}", self.address);
         let asked = || format!("ask {}", self.address);
-        let response = self.client.get(url).send().await.with_context(asked)?;
+        let mut request = self.client.get(url);
+        if let Some(path) = &self.token {
+            // Read each time: whoever made it replaces it before it expires.
+            let token = std::fs::read_to_string(path);
+            let token = token.with_context(|| format!("read {}", path.display()))?;
+            request = request.bearer_auth(token.trim());
+        }
+        let response = request.send().await.with_context(asked)?;
         let status = response.status();
         let body = response.bytes().await.with_context(asked)?;
         if !status.is_success() {

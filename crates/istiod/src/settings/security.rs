@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use security::Lifetimes;
+use serde::Deserialize;
 
 use super::{Reader, Source};
 
@@ -18,6 +19,8 @@ pub struct SecuritySettings {
     pub root_lifetime: Duration,
     /// What tokens must be for, one of these; `TOKEN_AUDIENCES`, `istio-ca`.
     pub audiences: Vec<String>,
+    /// An issuer of tokens, as JSON with `issuer`, `jwks_uri` and `audiences`; `JWT_RULE`, none.
+    pub issuer_rule: Option<IssuerRule>,
     /// Streams of the secure port are authenticated; `XDS_AUTH`, true.
     pub authenticates: bool,
     /// An authenticated proxy must be of the namespace and service account that it names;
@@ -25,6 +28,50 @@ pub struct SecuritySettings {
     pub checks_identity: bool,
     /// Further host names of the control plane; `ISTIOD_CUSTOM_HOST`, none.
     pub hosts: Vec<String>,
+    /// What is seen over HTTP, and by whom.
+    pub views: ViewSettings,
+}
+
+/// Settings of the HTTP ports (observability §7).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a variable of its own"
+)]
+pub struct ViewSettings {
+    /// There are debug pages, and that for people, at all; `ENABLE_DEBUG_ON_HTTP`, true.
+    pub debug: bool,
+    /// Identities of other namespaces than the system's see their own only;
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`, true.
+    pub by_namespace: bool,
+    /// Namespaces whose identities see everything, too; `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`, none.
+    pub allowed: Vec<String>,
+    /// Tokens prove who asks; as `XDS_AUTH`. Without, only callers of the same host are answered.
+    pub authenticates: bool,
+    /// Metrics are for callers of the same host; `METRICS_LOCALHOST_ACCESS_ONLY`, false.
+    pub local_metrics: bool,
+}
+
+/// The issuer of `JWT_RULE`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IssuerRule {
+    /// The claim `iss`.
+    pub issuer: String,
+    /// Where its keys are; empty where its `OpenID` configuration says it.
+    #[serde(default, alias = "jwks_uri")]
+    pub jwks_uri: String,
+    /// One of these must be in the claim `aud`; those of `TOKEN_AUDIENCES` by default.
+    #[serde(default)]
+    pub audiences: Vec<String>,
+}
+
+impl IssuerRule {
+    /// Reads the JSON of the variable.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let rule: Self = serde_json::from_str(text).ok()?;
+        (!rule.issuer.is_empty()).then_some(rule)
+    }
 }
 
 impl SecuritySettings {
@@ -42,6 +89,7 @@ impl SecuritySettings {
         };
         let ten_years = Duration::from_hours(10 * 365 * 24);
         let root_lifetime = lifetime("CITADEL_SELF_SIGNED_CA_CERT_TTL", ten_years);
+        let authenticates = reader.flag("XDS_AUTH", true);
         let mut list = |variable, default: &[&str]| {
             let default = default.iter().map(|text| (*text).to_owned()).collect();
             reader.parsed(
@@ -63,14 +111,46 @@ impl SecuritySettings {
             root_lifetime,
             audiences: list("TOKEN_AUDIENCES", &["istio-ca"]),
             hosts: list("ISTIOD_CUSTOM_HOST", &[]),
+            views: ViewSettings {
+                allowed: list("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", &[]),
+                debug: reader.flag("ENABLE_DEBUG_ON_HTTP", true),
+                by_namespace: reader.flag("ENABLE_DEBUG_ENDPOINT_AUTH", true),
+                local_metrics: reader.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),
+                authenticates,
+            },
+            issuer_rule: reader.parsed(
+                "JWT_RULE",
+                None,
+                "a JSON object with issuer, jwks_uri and audiences",
+                |text| IssuerRule::parse(text).map(Some),
+            ),
             authority_folder: reader.parsed(
                 "ROOT_CA_DIR",
                 PathBuf::from("./etc/cacerts"),
                 "a folder",
                 |text| Some(text.into()),
             ),
-            authenticates: reader.flag("XDS_AUTH", true),
+            authenticates,
             checks_identity: reader.flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_json() {
+        let rule = IssuerRule::parse(r#"{"issuer": "i", "jwks_uri": "u", "audiences": ["a"]}"#);
+        let expected = IssuerRule {
+            issuer: "i".to_owned(),
+            jwks_uri: "u".to_owned(),
+            audiences: vec!["a".to_owned()],
+        };
+        assert_eq!(rule, Some(expected));
+        for wrong in ["", "{}", r#"{"issuer": ""}"#, "issuer: i"] {
+            assert_eq!(IssuerRule::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -2,13 +2,11 @@
 
 use std::{
     convert::Infallible,
-    sync::Arc,
     task::{Context, Poll},
     time::SystemTime,
 };
 
 use model::spiffe::Authenticated;
-use security::{TokenReview, Unreviewed};
 use tonic::{
     Status,
     body::Body,
@@ -18,6 +16,7 @@ use tonic::{
 };
 
 use super::accept::SecurePeer;
+use crate::tokens::{self, Nobody, Tokens};
 
 /// What a service asks of its callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +36,7 @@ pub(crate) struct Guarded<S> {
     inner: S,
     demand: Demand,
     refusal: &'static str,
-    reviewers: Arc<[Arc<dyn TokenReview>]>,
+    tokens: Tokens,
     clock: fn() -> SystemTime,
 }
 
@@ -47,14 +46,14 @@ impl<S> Guarded<S> {
         inner: S,
         demand: Demand,
         refusal: &'static str,
-        reviewers: Arc<[Arc<dyn TokenReview>]>,
+        tokens: Tokens,
         clock: fn() -> SystemTime,
     ) -> Self {
         Self {
             inner,
             demand,
             refusal,
-            reviewers,
+            tokens,
             clock,
         }
     }
@@ -70,33 +69,18 @@ impl<S> Guarded<S> {
             return Ok(Authenticated { identities });
         }
         let address = peer.and_then(|peer| peer.address);
-        let Some(token) = bearer(headers) else {
+        let Some(token) = tokens::of_call(headers, &["bearer"]) else {
             tracing::info!(?address, "a call without certificate and token is refused");
             return Err(Status::unauthenticated(self.refusal));
         };
-        for reviewer in &*self.reviewers {
-            match reviewer.review(token, (self.clock)()).await {
-                Ok(identity) => {
-                    let identities = [identity].into();
-                    return Ok(Authenticated { identities });
-                }
-                Err(Unreviewed::Unavailable(reason)) => {
-                    tracing::warn!(?address, reason, "a token cannot be reviewed");
-                    return Err(Status::unavailable("tokens cannot be reviewed now"));
-                }
-                Err(error) => tracing::info!(?address, %error, "a token is refused"),
-            }
+        match self.tokens.identify(token, address, (self.clock)()).await {
+            Ok(identity) => Ok(Authenticated {
+                identities: [identity].into(),
+            }),
+            Err(Nobody::Refused) => Err(Status::unauthenticated(self.refusal)),
+            Err(Nobody::Unavailable) => Err(Status::unavailable("tokens cannot be reviewed now")),
         }
-        Err(Status::unauthenticated(self.refusal))
     }
-}
-
-/// The bearer token of a call.
-fn bearer(headers: &http::HeaderMap) -> Option<&str> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 impl<S: NamedService> NamedService for Guarded<S> {

@@ -13,7 +13,7 @@ use tonic::service::Routes;
 use xds::{Server, Transport};
 
 use super::{
-    Given, SecureArgs, SecurePort, Trust,
+    SecureArgs, SecurePort, Trust,
     accept::accept,
     guard::{Demand, Guarded},
 };
@@ -22,6 +22,7 @@ use crate::{
     home::Home,
     http,
     settings::{Settings, security::SecuritySettings},
+    tokens::Tokens,
 };
 
 /// A secure port that listens and does not serve yet.
@@ -73,10 +74,10 @@ pub(crate) async fn open(
     };
     let trust = trust(&latest.lock());
     let given = match home {
-        Some(home) => given(args, settings, latest, &trust.domain, home).await?,
-        None => Given::default(),
+        Some(home) => given(args, settings, &trust.domain, home).await?,
+        None => None,
     };
-    let kept = home.filter(|_| given.store.is_some()).cloned();
+    let kept = home.filter(|_| given.is_some()).cloned();
     let port = SecurePort::open(args, settings, trust, given, clock());
     let port = port.context("open the secure port")?;
     let listener = http::bind(address)?;
@@ -89,28 +90,45 @@ pub(crate) async fn open(
     }))
 }
 
-/// What a cluster has for the port. An authority in files goes before the one that is kept there.
+/// The authority that a cluster keeps. One in files goes before it.
 async fn given(
     args: &SecureArgs,
     settings: &Settings,
-    latest: &Arc<Mutex<MeshState>>,
     trust_domain: &str,
     home: &Home,
-) -> anyhow::Result<Given> {
+) -> anyhow::Result<Option<AuthorityStore>> {
     let part = &settings.security;
     let in_files = args.ca_dir.is_some() || AuthorityStore::is_in(&part.authority_folder)?;
-    let store = if in_files {
-        None
-    } else {
-        home.authority(trust_domain, part.root_lifetime, clock())
-            .await?
-    };
+    if in_files {
+        return Ok(None);
+    }
+    home.authority(trust_domain, part.root_lifetime, clock())
+        .await
+}
+
+/// All whose tokens prove who a caller is.
+///
+/// # Errors
+/// When the file of issuers cannot be used.
+pub(crate) fn tokens(
+    args: &SecureArgs,
+    settings: &Settings,
+    latest: &Arc<Mutex<MeshState>>,
+    home: Option<&Home>,
+) -> anyhow::Result<Tokens> {
+    let part = &settings.security;
     let state = latest.clone();
     let trust_domain = move || state.lock().mesh.trust_domain.clone();
-    Ok(Given {
-        store,
-        reviewer: Some(home.tokens(settings, trust_domain)),
-    })
+    let now = trust_domain();
+    let tokens = Tokens::open(
+        args.jwt_issuers.as_deref(),
+        part.issuer_rule.as_ref(),
+        &part.audiences,
+        &now,
+        home.map(|home| home.tokens(settings, trust_domain)),
+    )?;
+    tokens.report(&part.audiences);
+    Ok(tokens)
 }
 
 impl Listening {
@@ -129,6 +147,7 @@ impl Listening {
         tasks: &mut JoinSet<anyhow::Result<()>>,
         server: &Server<Mesh>,
         latest: &Arc<Mutex<MeshState>>,
+        tokens: &Tokens,
         transport: Transport,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
@@ -144,7 +163,6 @@ impl Listening {
                 Ok(())
             });
         }
-        let reviewers: Arc<[_]> = port.reviewers().into();
         let settings = port.settings();
         let state = latest.clone();
         let certificates = CertificateService::new(Signing {
@@ -159,14 +177,14 @@ impl Listening {
             ads,
             demand(settings),
             "authentication failure",
-            reviewers.clone(),
+            tokens.clone(),
             clock,
         );
         let certificates = Guarded::new(
             certificates,
             Demand::Identity,
             "request authenticate failure",
-            reviewers,
+            tokens.clone(),
             clock,
         );
         let routes = Routes::new(ads).add_service(certificates).prepare();

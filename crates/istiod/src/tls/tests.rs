@@ -33,7 +33,7 @@ fn open(flags: &[String], variables: &[(&str, &str)]) -> anyhow::Result<SecurePo
     };
     let settings = Settings::resolve(&variable).unwrap();
     let trust = trust("cluster.local");
-    SecurePort::open(&cli.secure, &settings, trust, Given::default(), now())
+    SecurePort::open(&cli.secure, &settings, trust, None, now())
 }
 
 /// Whether a refresh leads to another configuration of TLS.
