@@ -535,7 +535,7 @@ async fn tokens_of_service_accounts_prove_who_they_are_of() -> Result<()> {
     let tokens = ClusterTokens::new(world.own.clone(), audiences, || "example.org".to_owned());
 
     let token = world.cluster.token("shop", "web", &["istio-ca"]).await?;
-    let identity = tokens.review(&token, clock()).await?;
+    let identity = tokens.review(&token, clock()).await?.identity;
     ensure!(
         identity.to_string() == "spiffe://example.org/ns/shop/sa/web",
         "{identity}"

@@ -9,14 +9,17 @@ use std::{
 
 use k8s_openapi::api::authentication::v1::{TokenReview as Review, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
-use model::SpiffeId;
-use security::{MAX_TOKEN_BYTES, TokenError, TokenReview, Unreviewed, identity};
+use security::{BoundPod, Holder, MAX_TOKEN_BYTES, TokenError, TokenReview, Unreviewed, identity};
 use tokio::{sync::Semaphore, time::timeout};
 
 /// How long one review may take, its turn included.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Reviews at once: after a restart every proxy comes with a token, and the API server serves others too.
 const REVIEWS: usize = 32;
+
+/// What the API server says of the pod that a token is bound to.
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 /// Asks the API server about tokens.
 pub struct ClusterTokens {
@@ -49,7 +52,7 @@ impl ClusterTokens {
         }
     }
 
-    async fn ask(&self, token: &str) -> Result<SpiffeId, Unreviewed> {
+    async fn ask(&self, token: &str) -> Result<Holder, Unreviewed> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::Malformed.into());
         }
@@ -77,7 +80,7 @@ impl TokenReview for ClusterTokens {
         &'a self,
         token: &'a str,
         _now: SystemTime,
-    ) -> Pin<Box<dyn Future<Output = Result<SpiffeId, Unreviewed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Holder, Unreviewed>> + Send + 'a>> {
         Box::pin(async move {
             let asked = timeout(PATIENCE, self.ask(token)).await;
             asked.unwrap_or_else(|_| Err(Unreviewed::Unavailable("no answer in time".to_owned())))
@@ -86,7 +89,7 @@ impl TokenReview for ClusterTokens {
 }
 
 /// Who it is, if an answer says so.
-fn read(review: &Review, audiences: &[String], trust_domain: &str) -> Result<SpiffeId, TokenError> {
+fn read(review: &Review, audiences: &[String], trust_domain: &str) -> Result<Holder, TokenError> {
     let Some(status) = &review.status else {
         return Err(TokenError::Rejected(
             "an answer without a status".to_owned(),
@@ -106,11 +109,19 @@ fn read(review: &Review, audiences: &[String], trust_domain: &str) -> Result<Spi
     {
         return Err(TokenError::Audience);
     }
-    let user = status
-        .user
-        .as_ref()
-        .and_then(|user| user.username.as_deref());
-    identity(trust_domain, user.unwrap_or_default()).ok_or(TokenError::Subject)
+    let user = status.user.as_ref();
+    let name = user.and_then(|user| user.username.as_deref());
+    let identity = identity(trust_domain, name.unwrap_or_default()).ok_or(TokenError::Subject)?;
+    let extra = user.and_then(|user| user.extra.as_ref());
+    let said = |key: &str| {
+        let values = extra?.get(key)?;
+        let value = values.first().filter(|value| !value.is_empty());
+        value.cloned()
+    };
+    let pod = said(POD_NAME)
+        .zip(said(POD_UID))
+        .map(|(name, uid)| BoundPod { name, uid });
+    Ok(Holder { identity, pod })
 }
 
 #[cfg(test)]
@@ -135,7 +146,8 @@ mod tests {
             ..Review::default()
         };
         let found = read(&review, &["istio-ca".to_owned()], "td");
-        assert_eq!(found.map(|id| id.to_string()), expected.map(str::to_owned));
+        let found = found.map(|holder| holder.identity.to_string());
+        assert_eq!(found, expected.map(str::to_owned));
     }
 
     #[test]
@@ -154,6 +166,39 @@ mod tests {
             &["istio-ca"],
             Err(TokenError::Subject),
         );
+    }
+
+    #[track_caller]
+    fn check_pod(extra: &[(&str, &str)], expected: Option<(&str, &str)>) {
+        let extra = extra
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), vec![(*value).to_owned()]))
+            .collect();
+        let status = TokenReviewStatus {
+            authenticated: Some(true),
+            audiences: Some(vec!["istio-ca".to_owned()]),
+            user: Some(UserInfo {
+                username: Some("system:serviceaccount:shop:web".to_owned()),
+                extra: Some(extra),
+                ..UserInfo::default()
+            }),
+            ..TokenReviewStatus::default()
+        };
+        let review = Review {
+            status: Some(status),
+            ..Review::default()
+        };
+        let holder = read(&review, &["istio-ca".to_owned()], "td").unwrap();
+        let found = holder.pod.as_ref().map(|pod| (&*pod.name, &*pod.uid));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_token_may_be_bound_to_a_pod() {
+        check_pod(&[(POD_NAME, "web-0"), (POD_UID, "u")], Some(("web-0", "u")));
+        check_pod(&[(POD_NAME, "web-0")], None);
+        check_pod(&[(POD_NAME, ""), (POD_UID, "u")], None);
+        check_pod(&[], None);
     }
 
     #[test]

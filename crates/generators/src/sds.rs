@@ -75,6 +75,7 @@ impl Server<'_> {
             let account = &self.identity.service_account;
             let namespace = &self.identity.namespace;
             tracing::debug!(%resource, %namespace, %account, reason, "secret is not served");
+            self.context.secret_errors().count();
         };
         let Some(name) = SecretName::parse(resource, &self.identity.namespace) else {
             refused("it is no name of a secret");

@@ -152,7 +152,7 @@ impl Access {
             }
             return Err(StatusCode::UNAUTHORIZED);
         };
-        let identity = self
+        let holder = self
             .0
             .tokens
             .identify(token, Some(peer), (self.0.clock)())
@@ -161,7 +161,7 @@ impl Access {
                 Nobody::Refused => StatusCode::UNAUTHORIZED,
                 Nobody::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             })?;
-        let namespace = identity.namespace();
+        let namespace = holder.identity.namespace();
         let sees_everything = !settings.by_namespace
             || *namespace == system()
             || settings.allowed.iter().any(|one| **one == **namespace);

@@ -240,8 +240,11 @@ async fn serve(
         distribution.peers().clone(),
         tls::serve::clock,
     );
+    let secure = tls::serve::open(&args.secure, &settings, &latest, home.as_ref()).await?;
+    let certificates = metrics.certificates.clone();
     let shown = Shown {
         access,
+        authority: secure.as_ref().map(|secure| secure.store().clone()),
         distribution: distribution.clone(),
         metrics: metrics.clone(),
         ready,
@@ -252,7 +255,6 @@ async fn serve(
         started,
     };
 
-    let secure = tls::serve::open(&args.secure, &settings, &latest, home.as_ref()).await?;
     let [http, monitoring] = bind_all([args.http, args.monitoring])?;
     let grpc = args.grpc.0.map(http::bind).transpose()?;
     tracing::info!(
@@ -411,14 +413,14 @@ async fn serve(
         }
     });
     if let Some(secure) = secure {
-        secure.serve(
-            &mut tasks,
-            &server,
-            &latest,
-            &tokens,
-            transport.clone(),
-            &stop,
-        )?;
+        let with = tls::serve::With {
+            server: &server,
+            latest: &latest,
+            tokens: &tokens,
+            metrics: &certificates,
+            transport: transport.clone(),
+        };
+        secure.serve(&mut tasks, with, &stop)?;
     }
     if let Some(grpc) = grpc {
         let service = server.service().receive_bytes(transport.receive_bytes);

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
 use generators::Mesh;
 use pushctx::Reader;
+use security::AuthorityStore;
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpSocket},
@@ -22,6 +23,7 @@ use crate::{
     metrics::Metrics,
     shards, tables,
     throttling::throttlez,
+    tls::serve::clock,
 };
 
 /// What the HTTP ports show.
@@ -45,6 +47,8 @@ pub(crate) struct Shown {
     pub started: Instant,
     /// Who may see what.
     pub access: Access,
+    /// The authority, if there is a secure port.
+    pub authority: Option<Arc<AuthorityStore>>,
 }
 
 /// Paths of the port for readiness.
@@ -140,6 +144,12 @@ async fn metrics(State(shown): State<Arc<Shown>>) -> impl IntoResponse {
     if let Some(cluster) = &shown.cluster {
         shown.metrics.tables.collect(cluster);
     }
+    if let Some(store) = &shown.authority {
+        let (certificates, now) = (&shown.metrics.certificates, clock());
+        certificates.collect_authority(&store.current(), now);
+    }
+    let not_served = snapshot.secret_errors().take();
+    shown.metrics.certificates.secrets_not_served(not_served);
     shown.distribution.collect();
     match shown.metrics.text(uptime(&shown)) {
         Ok(text) => (StatusCode::OK, text),

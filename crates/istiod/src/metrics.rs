@@ -9,8 +9,10 @@ use prometheus::{
 use tonic::{Code, Status};
 use xds::{Delivered, Observer, Rejected, StreamInfo, type_url};
 
+mod certificates;
 mod distribution;
 
+pub(crate) use self::certificates::{CertificateMetrics, Unsigned};
 use self::distribution::DistributionMetrics;
 use crate::{patch_status::PatchStatus, tables::TableMetrics};
 
@@ -52,6 +54,8 @@ pub(crate) struct Metrics {
     pub(crate) tables: TableMetrics,
     /// How changes reach their proxies.
     pub(crate) distribution: DistributionMetrics,
+    /// The authority and what it issues.
+    pub(crate) certificates: CertificateMetrics,
 }
 
 impl Metrics {
@@ -177,6 +181,7 @@ impl Metrics {
             patches: PatchStatus::register(&registry)?,
             tables: TableMetrics::register(&registry)?,
             distribution: DistributionMetrics::register(&registry)?,
+            certificates: CertificateMetrics::register(&registry)?,
             inbound: counter("pilot_inbound_updates", "Changes that arrived.", &["type"])?,
             registry,
         })

@@ -12,8 +12,7 @@ use std::{
 
 use anyhow::bail;
 use intake::{Change, keys::KeySources};
-use model::SpiffeId;
-use security::{TokenReview, Unreviewed};
+use security::{Holder, TokenReview, Unreviewed};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -93,7 +92,7 @@ impl Tokens {
         }
     }
 
-    /// Returns whose token it is; says in the log why it is nobody's.
+    /// Returns who is behind a token; says in the log why it is nobody's.
     ///
     /// # Errors
     /// When nobody vouches for it, or somebody that has to be asked does not answer.
@@ -102,10 +101,10 @@ impl Tokens {
         token: &str,
         address: Option<SocketAddr>,
         now: SystemTime,
-    ) -> Result<SpiffeId, Nobody> {
+    ) -> Result<Holder, Nobody> {
         for reviewer in &*self.reviewers {
             match reviewer.review(token, now).await {
-                Ok(identity) => return Ok(identity),
+                Ok(holder) => return Ok(holder),
                 Err(Unreviewed::Unavailable(reason)) => {
                     tracing::warn!(?address, reason, "a token cannot be reviewed");
                     return Err(Nobody::Unavailable);

@@ -13,7 +13,7 @@ use model::{
 };
 
 use crate::{
-    DestinationRuleIndex, PatchOutcomes, ServiceIndex, VirtualServiceIndex,
+    DestinationRuleIndex, PatchOutcomes, SecretErrors, ServiceIndex, VirtualServiceIndex,
     authn::AuthnIndex,
     class::{Classes, Keys, Named},
     cluster_local::ClusterLocalHosts,
@@ -50,6 +50,7 @@ pub struct PushContext {
     pub(crate) classes: Arc<Classes>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) patch_outcomes: Arc<PatchOutcomes>,
+    pub(crate) secret_errors: Arc<SecretErrors>,
 }
 
 impl PushContext {
@@ -87,6 +88,7 @@ impl PushContext {
             classes: Arc::default(),
             keys: Arc::default(),
             patch_outcomes: Arc::default(),
+            secret_errors: Arc::default(),
             state,
         }
     }
@@ -103,6 +105,7 @@ impl PushContext {
             return Self {
                 keys: self.keys.clone(),
                 patch_outcomes: self.patch_outcomes.clone(),
+                secret_errors: self.secret_errors.clone(),
                 ..Self::build(state)
             };
         }
@@ -240,6 +243,12 @@ impl PushContext {
     /// or that follow it.
     pub fn patch_outcomes(&self) -> &Arc<PatchOutcomes> {
         &self.patch_outcomes
+    }
+
+    /// Counts secrets that are not served: here and in all snapshots that this one follows or that
+    /// follow it.
+    pub fn secret_errors(&self) -> &Arc<SecretErrors> {
+        &self.secret_errors
     }
 
     /// Endpoints of a service key; `None` when it has none.

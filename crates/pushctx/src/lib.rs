@@ -22,6 +22,7 @@ mod policy;
 mod proxy_config;
 mod publish;
 mod scope;
+mod secret_errors;
 mod service;
 mod sorted;
 mod step;
@@ -51,5 +52,6 @@ pub use publish::{Publisher, Reader};
 pub use scope::{
     EgressListener, ScopeOrigin, ServiceIter, ServiceList, ServicePiece, SidecarScope,
 };
+pub use secret_errors::SecretErrors;
 pub use service::ServiceIndex;
 pub use virtual_service::{ResolvedVirtualService, RouteSemantics, Routes, VirtualServiceIndex};

@@ -325,6 +325,17 @@ impl Authority {
         self.expiry
     }
 
+    /// Returns when the first of its roots ends to be valid: the one in use, where there are several.
+    pub fn root_expiry(&self) -> Option<SystemTime> {
+        pem::expiry(self.roots.first())
+    }
+
+    /// Returns when the first certificate of its chain, without the root, ends to be valid.
+    pub fn chain_expiry(&self) -> SystemTime {
+        let of_chain = pem::expiry(&self.intermediates);
+        of_chain.map_or(self.expiry, |expiry| expiry.min(self.expiry))
+    }
+
     /// Says who it is, for the log: subject, serial number, end.
     pub fn description(&self) -> &str {
         &self.description

@@ -18,6 +18,24 @@ const SKEW: f64 = 60.0;
 /// Subjects of service accounts begin so.
 const SUBJECT: &str = "system:serviceaccount:";
 
+/// Who is behind a token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The identity of its service account.
+    pub identity: SpiffeId,
+    /// The pod that the token was made for, if it was made for one.
+    pub pod: Option<BoundPod>,
+}
+
+/// The pod that a token is bound to; its namespace is that of the identity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoundPod {
+    /// Its name.
+    pub name: String,
+    /// Its unique id: another pod may have had the name.
+    pub uid: String,
+}
+
 /// What verifies the tokens that callers show: keys that are known here, or somebody who is asked.
 pub trait TokenReview: fmt::Debug + Send + Sync {
     /// Returns whose token it is.
@@ -25,7 +43,7 @@ pub trait TokenReview: fmt::Debug + Send + Sync {
         &'a self,
         token: &'a str,
         now: SystemTime,
-    ) -> Pin<Box<dyn Future<Output = Result<SpiffeId, Unreviewed>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Holder, Unreviewed>> + Send + 'a>>;
 }
 
 /// Why nobody is behind a token.
@@ -215,6 +233,27 @@ struct Claims {
     aud: Audience,
     exp: Option<f64>,
     nbf: Option<f64>,
+    /// What Kubernetes says of the object that the token is bound to.
+    #[serde(rename = "kubernetes.io")]
+    kubernetes: Option<serde_json::Value>,
+}
+
+impl Claims {
+    /// The pod that the token is bound to, if its claims are whole.
+    fn pod(&self, namespace: &str) -> Option<BoundPod> {
+        let claims = self.kubernetes.as_ref()?;
+        let text = |value: &serde_json::Value| {
+            let text = value.as_str().filter(|text| !text.is_empty());
+            text.map(str::to_owned)
+        };
+        if claims["namespace"].as_str() != Some(namespace) {
+            return None;
+        }
+        Some(BoundPod {
+            name: text(&claims["pod"]["name"])?,
+            uid: text(&claims["pod"]["uid"])?,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -248,11 +287,11 @@ impl TokenIssuers {
         }
     }
 
-    /// Verifies a token and returns the identity of its service account.
+    /// Verifies a token and returns who is behind it.
     ///
     /// # Errors
     /// [`TokenError`] says which check failed.
-    pub fn verify(&self, token: &str, now: SystemTime) -> Result<SpiffeId, TokenError> {
+    pub fn verify(&self, token: &str, now: SystemTime) -> Result<Holder, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::Malformed);
         }
@@ -306,7 +345,9 @@ impl TokenIssuers {
         if claims.nbf.is_some_and(|start| start > now + SKEW) {
             return Err(TokenError::NotYet);
         }
-        identity(&self.trust_domain, &claims.sub).ok_or(TokenError::Subject)
+        let identity = identity(&self.trust_domain, &claims.sub).ok_or(TokenError::Subject)?;
+        let pod = claims.pod(identity.namespace());
+        Ok(Holder { identity, pod })
     }
 }
 
@@ -315,7 +356,7 @@ impl TokenReview for TokenIssuers {
         &'a self,
         token: &'a str,
         now: SystemTime,
-    ) -> Pin<Box<dyn Future<Output = Result<SpiffeId, Unreviewed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Holder, Unreviewed>> + Send + 'a>> {
         Box::pin(async move { Ok(self.verify(token, now)?) })
     }
 }

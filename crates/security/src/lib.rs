@@ -25,7 +25,10 @@ pub use csr::{MAX_REQUEST_BYTES, SigningRequest, sign_request};
 pub use error::{AuthorityError, FileError, IssueError, RequestError, TlsError, TokenError};
 pub use fair::{FairQueue, QueueFull};
 pub use files::write_atomically;
-pub use jwt::{Issuer, KeySet, MAX_TOKEN_BYTES, TokenIssuers, TokenReview, Unreviewed, identity};
+pub use jwt::{
+    BoundPod, Holder, Issuer, KeySet, MAX_TOKEN_BYTES, TokenIssuers, TokenReview, Unreviewed,
+    identity,
+};
 pub use key::PrivateKey;
 pub use peer::{PeerRule, identities_of};
 pub use pem::{

@@ -56,8 +56,15 @@ fn identity(reads_secrets: bool) -> Identity {
 #[track_caller]
 fn check(state: &MeshState, identity: Option<Identity>, asked: &[&str], expected: &[&str]) {
     let context = PushContext::build(state.clone());
+    let verified = identity.is_some();
     let class = context.resolve(&context.classify(&router(identity)));
     let set = generate(&context, &class, &Interest::named(asked.iter().copied()));
+    let missing = if verified {
+        asked.len() - expected.len()
+    } else {
+        0
+    };
+    assert_eq!(context.secret_errors().take(), missing as u64);
     let names: Vec<&str> = set.iter().map(|resource| &**resource.name()).collect();
     assert_eq!(names, expected);
 }

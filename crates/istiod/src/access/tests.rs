@@ -2,7 +2,7 @@ use std::{future::Future, pin::Pin};
 
 use axum::{Extension, body::Body, routing::get};
 use model::SpiffeId;
-use security::{TokenError, TokenReview, Unreviewed};
+use security::{Holder, TokenError, TokenReview, Unreviewed};
 use tower::ServiceExt as _;
 
 use super::*;
@@ -16,12 +16,15 @@ impl TokenReview for Named {
         &'a self,
         token: &'a str,
         _now: SystemTime,
-    ) -> Pin<Box<dyn Future<Output = Result<SpiffeId, Unreviewed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Holder, Unreviewed>> + Send + 'a>> {
         Box::pin(async move {
             match token {
                 "bad" => Err(TokenError::Signature.into()),
                 "down" => Err(Unreviewed::Unavailable("no answer".to_owned())),
-                namespace => Ok(SpiffeId::new("td", namespace, "default").unwrap()),
+                namespace => Ok(Holder {
+                    identity: SpiffeId::new("td", namespace, "default").unwrap(),
+                    pod: None,
+                }),
             }
         })
     }

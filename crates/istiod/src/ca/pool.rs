@@ -29,6 +29,15 @@ const WAITING_EACH: usize = 1000;
 
 type Answer = Result<IstioCertificateResponse, Status>;
 
+/// Who waits for a certificate.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Owner {
+    /// The caller.
+    pub(super) identity: SpiffeId,
+    /// The pod of an agent that asks for others: agents of all nodes have one identity.
+    pub(super) agent: Option<String>,
+}
+
 struct Job {
     identity: SpiffeId,
     request: IstioCertificateRequest,
@@ -36,7 +45,7 @@ struct Job {
 }
 
 struct Queue {
-    jobs: FairQueue<SpiffeId, Job>,
+    jobs: FairQueue<Owner, Job>,
     closed: bool,
 }
 
@@ -81,19 +90,20 @@ impl Pool {
         Ok(Self { shared })
     }
 
-    /// Waits for the turn of a request and for its answer.
+    /// Waits for the turn of an owner's request for a certificate of `identity`, and for its answer.
     pub(super) async fn sign(
         &self,
+        owner: Owner,
         identity: SpiffeId,
         request: IstioCertificateRequest,
     ) -> Answer {
         let (answer, answered) = oneshot::channel();
         let job = Job {
-            identity: identity.clone(),
+            identity,
             request,
             answer,
         };
-        let pushed = self.shared.queue.lock().jobs.push(identity, job);
+        let pushed = self.shared.queue.lock().jobs.push(owner, job);
         pushed.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         self.shared.wake.notify_one();
         answered
@@ -157,6 +167,15 @@ mod tests {
         SpiffeId::new("cluster.local", "ns", account).unwrap()
     }
 
+    async fn ask(pool: &Pool, account: &str) -> Answer {
+        let owner = Owner {
+            identity: id(account),
+            agent: None,
+        };
+        let request = IstioCertificateRequest::default();
+        pool.sign(owner, id(account), request).await
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_burst_of_one_identity_does_not_delay_another() {
         let (go, gate) = mpsc::channel::<()>();
@@ -170,20 +189,17 @@ mod tests {
         .unwrap();
         let pool = Arc::new(pool);
         let mut tasks = JoinSet::new();
-        let ask = |account: &'static str| {
+        let asking = |account: &'static str| {
             let pool = pool.clone();
-            async move {
-                pool.sign(id(account), IstioCertificateRequest::default())
-                    .await
-            }
+            async move { ask(&pool, account).await }
         };
         for _ in 0..20 {
-            tasks.spawn(ask("noisy"));
+            tasks.spawn(asking("noisy"));
         }
         while pool.shared.queue.lock().jobs.len() < 19 {
             tokio::task::yield_now().await;
         }
-        tasks.spawn(ask("quiet"));
+        tasks.spawn(asking("quiet"));
         while pool.shared.queue.lock().jobs.len() < 20 {
             tokio::task::yield_now().await;
         }
@@ -201,10 +217,10 @@ mod tests {
     #[tokio::test]
     async fn a_signer_that_panics_is_an_error_for_its_caller() {
         let pool = Pool::start(|_, _| panic!("broken")).unwrap();
-        let answer = pool.sign(id("a"), IstioCertificateRequest::default()).await;
+        let answer = ask(&pool, "a").await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Internal);
         // And for the next one.
-        let answer = pool.sign(id("b"), IstioCertificateRequest::default()).await;
+        let answer = ask(&pool, "b").await;
         assert_eq!(answer.unwrap_err().code(), tonic::Code::Internal);
     }
 }

@@ -28,6 +28,9 @@ pub struct SecuritySettings {
     pub checks_identity: bool,
     /// Further host names of the control plane; `ISTIOD_CUSTOM_HOST`, none.
     pub hosts: Vec<String>,
+    /// Service accounts, by namespace and name, of agents that may ask for certificates of the pods of
+    /// their nodes; `CA_TRUSTED_NODE_ACCOUNTS`, none.
+    pub agents: Vec<(String, String)>,
     /// What is seen over HTTP, and by whom.
     pub views: ViewSettings,
 }
@@ -118,6 +121,12 @@ impl SecuritySettings {
                 local_metrics: reader.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),
                 authenticates,
             },
+            agents: reader.parsed(
+                "CA_TRUSTED_NODE_ACCOUNTS",
+                Vec::new(),
+                "namespace/name of service accounts with commas between",
+                accounts,
+            ),
             issuer_rule: reader.parsed(
                 "JWT_RULE",
                 None,
@@ -136,9 +145,31 @@ impl SecuritySettings {
     }
 }
 
+/// Reads service accounts.
+fn accounts(text: &str) -> Option<Vec<(String, String)>> {
+    let items = text.split(',').map(str::trim).filter(|t| !t.is_empty());
+    items
+        .map(|item| {
+            let (namespace, name) = item.split_once('/')?;
+            let whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+            whole.then(|| (namespace.to_owned(), name.to_owned()))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_have_a_namespace_and_a_name() {
+        let pair = |ns: &str, name: &str| (ns.to_owned(), name.to_owned());
+        let two = Some(vec![pair("istio-system", "ztunnel"), pair("a", "b")]);
+        assert_eq!(accounts("istio-system/ztunnel, a/b,"), two);
+        for wrong in ["ztunnel", "/ztunnel", "a/", "a/b/c", "a/b,c"] {
+            assert_eq!(accounts(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn a_rule_is_json() {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use model::spiffe::Authenticated;
+use security::BoundPod;
 use tonic::{
     Status,
     body::Body,
@@ -16,7 +17,10 @@ use tonic::{
 };
 
 use super::accept::SecurePeer;
-use crate::tokens::{self, Nobody, Tokens};
+use crate::{
+    metrics::CertificateMetrics,
+    tokens::{self, Nobody, Tokens},
+};
 
 /// What a service asks of its callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +33,9 @@ pub(crate) enum Demand {
     Nothing,
 }
 
+/// Who calls, and the pod that the token of the call is bound to.
+type Caller = (Authenticated, Option<BoundPod>);
+
 /// A service whose callers are authenticated first: by the certificate of the connection, else by a
 /// token.
 #[derive(Clone, Debug)]
@@ -38,6 +45,7 @@ pub(crate) struct Guarded<S> {
     refusal: &'static str,
     tokens: Tokens,
     clock: fn() -> SystemTime,
+    refused: Option<CertificateMetrics>,
 }
 
 impl<S> Guarded<S> {
@@ -55,7 +63,14 @@ impl<S> Guarded<S> {
             refusal,
             tokens,
             clock,
+            refused: None,
         }
+    }
+
+    /// Counts the calls that are refused.
+    pub(crate) fn counting(mut self, metrics: CertificateMetrics) -> Self {
+        self.refused = Some(metrics);
+        self
     }
 
     /// Finds out who calls.
@@ -63,10 +78,10 @@ impl<S> Guarded<S> {
         &self,
         peer: Option<&SecurePeer>,
         headers: &http::HeaderMap,
-    ) -> Result<Authenticated, Status> {
+    ) -> Result<Caller, Status> {
         if let Some(peer) = peer.filter(|peer| !peer.identities.is_empty()) {
             let identities = peer.identities.clone();
-            return Ok(Authenticated { identities });
+            return Ok((Authenticated { identities }, None));
         }
         let address = peer.and_then(|peer| peer.address);
         let Some(token) = tokens::of_call(headers, &["bearer"]) else {
@@ -74,9 +89,10 @@ impl<S> Guarded<S> {
             return Err(Status::unauthenticated(self.refusal));
         };
         match self.tokens.identify(token, address, (self.clock)()).await {
-            Ok(identity) => Ok(Authenticated {
-                identities: [identity].into(),
-            }),
+            Ok(holder) => {
+                let identities = [holder.identity].into();
+                Ok((Authenticated { identities }, holder.pod))
+            }
             Err(Nobody::Refused) => Err(Status::unauthenticated(self.refusal)),
             Err(Nobody::Unavailable) => Err(Status::unavailable("tokens cannot be reviewed now")),
         }
@@ -110,14 +126,24 @@ where
         Box::pin(async move {
             // Nobody but this attaches one.
             request.extensions_mut().remove::<Authenticated>();
+            request.extensions_mut().remove::<BoundPod>();
             let peer = request.extensions().get::<SecurePeer>().cloned();
             if this.demand != Demand::Nothing {
                 match this.authenticate(peer.as_ref(), request.headers()).await {
-                    Ok(authenticated) if this.demand == Demand::Identity => {
+                    Ok((authenticated, pod)) if this.demand == Demand::Identity => {
                         request.extensions_mut().insert(authenticated);
+                        if let Some(pod) = pod {
+                            request.extensions_mut().insert(pod);
+                        }
                     }
                     Ok(_) => {}
-                    Err(status) => return Ok(status.into_http()),
+                    Err(status) => {
+                        if let Some(metrics) = &this.refused {
+                            metrics.requested();
+                            metrics.unauthenticated();
+                        }
+                        return Ok(status.into_http());
+                    }
                 }
             }
             request.extensions_mut().insert(TcpConnectInfo {

@@ -21,6 +21,7 @@ use crate::{
     ca::{CertificateService, Signing},
     home::Home,
     http,
+    metrics::CertificateMetrics,
     settings::{Settings, security::SecuritySettings},
     tokens::Tokens,
 };
@@ -32,6 +33,21 @@ pub(crate) struct Listening {
     listener: TcpListener,
     /// The cluster that keeps the authority, if one does.
     kept: Option<Home>,
+}
+
+/// What the services of the port need.
+#[derive(Clone, Debug)]
+pub(crate) struct With<'a> {
+    /// The xDS server.
+    pub(crate) server: &'a Server<Mesh>,
+    /// The state of the mesh.
+    pub(crate) latest: &'a Arc<Mutex<MeshState>>,
+    /// What proves who a caller without a certificate is.
+    pub(crate) tokens: &'a Tokens,
+    /// Where it is counted what becomes of requests for certificates.
+    pub(crate) metrics: &'a CertificateMetrics,
+    /// Limits and times of connections.
+    pub(crate) transport: Transport,
 }
 
 /// The wall clock of certificates and tokens.
@@ -132,6 +148,11 @@ pub(crate) fn tokens(
 }
 
 impl Listening {
+    /// The authority.
+    pub(crate) fn store(&self) -> &Arc<AuthorityStore> {
+        self.port.store()
+    }
+
     /// The authority, if all replicas have it: one of the cluster, or of files.
     pub(crate) fn shared_store(&self) -> Option<Arc<AuthorityStore>> {
         let store = self.port.store();
@@ -145,12 +166,16 @@ impl Listening {
     pub(crate) fn serve(
         self,
         tasks: &mut JoinSet<anyhow::Result<()>>,
-        server: &Server<Mesh>,
-        latest: &Arc<Mutex<MeshState>>,
-        tokens: &Tokens,
-        transport: Transport,
+        with: With<'_>,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
+        let With {
+            server,
+            latest,
+            tokens,
+            metrics,
+            transport,
+        } = with;
         let Self {
             port,
             listener,
@@ -168,7 +193,9 @@ impl Listening {
         let certificates = CertificateService::new(Signing {
             store: port.store().clone(),
             lifetimes: settings.lifetimes,
-            trust_domain: Box::new(move || state.lock().mesh.trust_domain.clone()),
+            state: Arc::new(move || state.lock().clone()),
+            agents: settings.agents.clone(),
+            metrics: metrics.clone(),
             clock,
         })
         .context("start the signing threads")?;
@@ -186,7 +213,8 @@ impl Listening {
             "request authenticate failure",
             tokens.clone(),
             clock,
-        );
+        )
+        .counting(metrics.clone());
         let routes = Routes::new(ads).add_service(certificates).prepare();
         let (incoming, securing) = accept(listener, port.clone());
         let stopped = stop.clone().cancelled_owned();

@@ -10,9 +10,8 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use intake::keys::{KeySource, KeySources};
-use model::SpiffeId;
 use parking_lot::RwLock;
-use security::{Issuer, KeySet, TokenIssuers, TokenReview, Unreviewed};
+use security::{Holder, Issuer, KeySet, TokenIssuers, TokenReview, Unreviewed};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -202,7 +201,7 @@ impl TokenReview for Issuers {
         &'a self,
         token: &'a str,
         now: SystemTime,
-    ) -> Pin<Box<dyn Future<Output = Result<SpiffeId, Unreviewed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Holder, Unreviewed>> + Send + 'a>> {
         Box::pin(async move { Ok(self.state.read().issuers.verify(token, now)?) })
     }
 }

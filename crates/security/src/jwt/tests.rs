@@ -72,7 +72,8 @@ fn claims(changes: &Value) -> Value {
 
 fn verify(issuers: &TokenIssuers, token: &str) -> Result<String, TokenError> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-    issuers.verify(token, now).map(|id| id.to_string())
+    let holder = issuers.verify(token, now)?;
+    Ok(holder.identity.to_string())
 }
 
 #[track_caller]
@@ -101,6 +102,36 @@ fn claims_decide() {
     let colon = json!({"sub": "system:serviceaccount:a:b:c"});
     check(&colon, Err(TokenError::Subject));
     check(&json!({"exp": "soon"}), Err(TokenError::Malformed));
+}
+
+#[track_caller]
+fn check_pod(claim: &Value, expected: Option<(&str, &str)>) {
+    let party = Party::new();
+    let claims = claims(&json!({"kubernetes.io": claim}));
+    let token = party.token(&json!({"alg": "ES256", "kid": "k"}), &claims);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
+    let pod = issuers(&party).verify(&token, now).unwrap().pod;
+    let found = pod.as_ref().map(|pod| (&*pod.name, &*pod.uid));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn tokens_tell_the_pod_that_they_are_bound_to() {
+    let pod = json!({"name": "p", "uid": "u"});
+    check_pod(
+        &json!({"namespace": "a", "pod": pod, "node": {"name": "n"}}),
+        Some(("p", "u")),
+    );
+    check_pod(&json!({"namespace": "other", "pod": pod}), None);
+    check_pod(&json!({"pod": pod}), None);
+    check_pod(&json!({"namespace": "a", "pod": {"name": "p"}}), None);
+    check_pod(
+        &json!({"namespace": "a", "pod": {"name": "", "uid": "u"}}),
+        None,
+    );
+    check_pod(&json!({"namespace": "a"}), None);
+    check_pod(&json!("a"), None);
+    check_pod(&json!(null), None);
 }
 
 #[test]
