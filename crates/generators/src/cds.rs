@@ -20,6 +20,7 @@ mod plan;
 mod pool;
 mod stat_name;
 mod upstream_tls;
+mod waypoint;
 
 #[cfg(test)]
 mod tests;
@@ -165,7 +166,12 @@ impl Cds {
             };
             resources.extend(built.and_then(|r| self.patched(patches, &r, &[], pass)));
         };
-        fixed(names::BLACK_HOLE, &|| fixed::black_hole(client));
+        if client.proxy_type == ProxyType::Waypoint {
+            fixed(names::MAIN_INTERNAL, &|| fixed::main_internal(client));
+            fixed(names::ENCAP, &|| fixed::encap(client));
+        } else {
+            fixed(names::BLACK_HOLE, &|| fixed::black_hole(client));
+        }
         if client.proxy_type == ProxyType::Sidecar {
             fixed(names::PASSTHROUGH, &|| fixed::passthrough(client));
             fixed(names::INBOUND_PASSTHROUGH, &|| {
@@ -175,13 +181,20 @@ impl Cds {
                 fixed(names::MAIN_INTERNAL, &|| fixed::main_internal(client));
             }
         }
-        if client.hbone {
-            fixed(names::CONNECT_ORIGINATE, &|| {
-                fixed::connect_originate(client)
-            });
-        }
         if client.credential_socket {
             fixed(names::SDS_EXTERNAL, &|| fixed::sds_external(client));
+        }
+        if client.hbone || client.proxy_type == ProxyType::Waypoint {
+            let metadata = &class.proxy.metadata;
+            let waypoint_of =
+                (client.proxy_type == ProxyType::Waypoint).then_some(metadata.namespace.as_str());
+            let key = (names::CONNECT_ORIGINATE, client, waypoint_of);
+            let build = || Some(fixed::connect_originate(client, waypoint_of));
+            resources.extend(self.cached(&key, build, none));
+        }
+        for of_port in waypoint::plan(class, client, planner.endpoints()) {
+            let sources = || inputs::sources(Some(&of_port.service), of_port.rule.as_deref());
+            resources.extend(self.cached(&of_port, || of_port.build(), sources));
         }
         if let Some(resolver) = planner.allow_any_dynamic_dns() {
             let key = (names::ALLOW_ANY_DYNAMIC_DNS, client, resolver);

@@ -52,7 +52,9 @@ impl Ecds {
             let added = self.patcher.added(&patches, patches.index().adding(), name);
             resources.extend(added.into_iter().filter(|r| interest.wants(r.name())));
         }
-        let workload = class.workload();
+        let handled = class.waypoint.as_ref();
+        let handled = handled.map_or(&[][..], |waypoint| &waypoint.services);
+        let workload = class.workload_for(handled);
         let modules = context
             .traffic_extensions_of(&workload)
             .filter(|e| interest.wants(&extensions::name(&e.meta)));

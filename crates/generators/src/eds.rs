@@ -24,7 +24,7 @@ use xds::{Interest, Resource, ResourceSet, Source};
 use crate::{
     cache::{Cache, Stats},
     inputs,
-    names::{self, ClusterName},
+    names::{self, ClusterName, Direction},
 };
 
 pub(crate) use assignment::{AssignmentInputs, Purpose};
@@ -94,7 +94,13 @@ impl Eds {
             };
         }
         let parsed = ClusterName::parse(name);
-        let service = planner.service(parsed.hostname).filter(|service| {
+        let is_handled = parsed.direction == Direction::InboundVip;
+        let service = if is_handled {
+            planner.handled(parsed.hostname)
+        } else {
+            planner.service(parsed.hostname)
+        };
+        let service = service.filter(|service| {
             service.port(parsed.port).is_some()
                 && !matches!(
                     service.resolution,
@@ -104,13 +110,15 @@ impl Eds {
         let Some(service) = service else {
             return Arc::new(empty(name));
         };
-        let purpose = if parsed.dns_form {
-            Purpose::SniDnat
+        let (purpose, subset, rule) = if is_handled {
+            let subset = names::vip_subset(parsed.subset);
+            (Purpose::Handled, subset, planner.inbound_rule(service))
+        } else if parsed.dns_form {
+            (Purpose::SniDnat, parsed.subset, planner.rule(service))
         } else {
-            Purpose::Assignment
+            (Purpose::Assignment, parsed.subset, planner.rule(service))
         };
-        let rule = planner.rule(service);
-        let assignment = planner.inputs(service, parsed.port, parsed.subset, rule, purpose);
+        let assignment = planner.inputs(service, parsed.port, subset, rule, purpose);
         let sources = || inputs::sources(Some(service), rule.map(|r| &**r));
         self.cached(name, &assignment, || assignment.build(), sources)
     }

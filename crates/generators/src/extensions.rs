@@ -24,7 +24,7 @@ use envoy_types::pb::envoy::{
     },
 };
 use model::{
-    Config, Meta,
+    Config, Meta, Service,
     api::{TrafficExtension, extensions::PluginPhase},
 };
 use prost::Name;
@@ -59,9 +59,20 @@ impl Default for Extensions {
 impl Extensions {
     /// Finds the extensions attached to a class.
     pub(crate) fn resolve(snapshot: &PushContext, class: &ProxyClass, side: TrafficSide) -> Self {
+        Self::resolve_for(snapshot, class, &[], side)
+    }
+
+    /// The same where a waypoint handles `services`.
+    pub(crate) fn resolve_for(
+        snapshot: &PushContext,
+        class: &ProxyClass,
+        services: &[Arc<Service>],
+        side: TrafficSide,
+    ) -> Self {
+        let workload = class.workload_for(services);
         Self {
             side,
-            attached: snapshot.traffic_extensions(&class.workload()).into(),
+            attached: snapshot.traffic_extensions(&workload).into(),
         }
     }
 

@@ -20,6 +20,7 @@ mod outbound;
 pub(crate) mod parts;
 mod stat_name;
 mod virtual_outbound;
+mod waypoint;
 
 use std::{collections::BTreeSet, hash::Hash, sync::Arc};
 
@@ -67,6 +68,9 @@ impl Lds {
         if class.proxy.is_router() {
             return self.of_gateway(&ctx);
         }
+        if class.waypoint.is_some() {
+            return self.of_waypoint(&ctx);
+        }
         if class.proxy.proxy_type != ProxyType::Sidecar || ctx.mesh().proxy_listen_port <= 0 {
             return ResourceSet::default();
         }
@@ -98,7 +102,7 @@ impl Lds {
         )
         .of_workload(&class.labels);
         let mut inbound = inbound::plan(&ctx, &modes);
-        let logs = hbone::Loggers::of_mesh(&ctx);
+        let logs = hbone::Loggers::resolve(&ctx);
         if hbone::listens(&ctx) {
             let inputs = hbone::TerminateInputs::gather(&ctx, &logs);
             let build = || hbone::connect_terminate(&inputs);
@@ -134,7 +138,35 @@ impl Lds {
             });
             resources.extend(self.patched(patches.as_ref(), built, Pass::Gateway));
         }
+        if hbone::sends(ctx) {
+            let logs = hbone::Loggers::resolve(ctx);
+            let build = || hbone::connect_originate(&logs);
+            resources.push(self.alone(&(names::CONNECT_ORIGINATE, &logs), build));
+        }
         resources.extend(self.added(patches.as_ref(), Pass::Gateway));
+        resources.into_iter().collect()
+    }
+
+    /// Returns the listeners of a waypoint. All of them are patched as inbound ones.
+    fn of_waypoint(&self, ctx: &Context<'_>) -> ResourceSet {
+        let patches = self.patcher.resolve(ctx.snapshot, ctx.class);
+        let logs = hbone::Loggers::resolve(ctx);
+        let inputs = hbone::TerminateInputs::gather(ctx, &logs);
+        let plan = waypoint::plan(ctx);
+        let originate = &(names::CONNECT_ORIGINATE, &logs);
+        let built = [
+            self.alone(&inputs, || hbone::connect_terminate(&inputs)),
+            self.cache.get_or_build(plan.fingerprint(), || {
+                finish(&plan.build(), &plan.sources())
+            }),
+            self.alone(originate, || hbone::connect_originate(&logs)),
+        ];
+        let pass = Pass::SidecarInbound;
+        let patched = |built| self.patched(patches.as_ref(), built, pass);
+        let mut resources: Vec<_> = built.into_iter().filter_map(patched).collect();
+        for pass in [Pass::SidecarOutbound, Pass::SidecarInbound] {
+            resources.extend(self.added(patches.as_ref(), pass));
+        }
         resources.into_iter().collect()
     }
 

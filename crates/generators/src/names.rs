@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use model::Protocol;
+
 /// The cluster that drops everything.
 pub const BLACK_HOLE: &str = "BlackHoleCluster";
 /// The cluster that sends to the original destination.
@@ -16,6 +18,8 @@ pub const LOCAL: &str = "local_cluster";
 pub const SDS_EXTERNAL: &str = "sds-external";
 /// The cluster that feeds the HBONE listener's inner listener.
 pub const MAIN_INTERNAL: &str = "main_internal";
+/// The cluster of a waypoint that leads to its listener that opens tunnels.
+pub const ENCAP: &str = "encap";
 /// The cluster that opens HBONE tunnels.
 pub const CONNECT_ORIGINATE: &str = "connect_originate";
 
@@ -99,6 +103,44 @@ pub fn inbound(port: u16) -> String {
     joined("inbound|", port, "|", "", "")
 }
 
+/// Name of a waypoint's cluster for a service port: `inbound-vip|<port>|<kind>|<host>`; `kind` is
+/// `http` or `tcp`, and `/` and the subset where there is one.
+pub fn inbound_vip(port: u16, kind: &str, hostname: &str) -> String {
+    joined("inbound-vip|", port, "|", kind, hostname)
+}
+
+/// The kinds of a waypoint's clusters for a port: by what it speaks, then by subset.
+pub fn vip_kinds(protocol: Protocol, subsets: &[&str]) -> Vec<String> {
+    let sniffed = protocol.is_unsupported();
+    let mut kinds = Vec::new();
+    if protocol == Protocol::Udp {
+        return kinds;
+    }
+    for subset in std::iter::once("").chain(subsets.iter().copied()) {
+        for (kind, speaks) in [("tcp", !protocol.is_http()), ("http", protocol.is_http())] {
+            if !sniffed && !speaks {
+                continue;
+            }
+            kinds.push(vip_kind(kind, subset));
+        }
+    }
+    kinds
+}
+
+/// The kind of a waypoint's cluster: `http` or `tcp`, and the subset where there is one.
+pub fn vip_kind(speaks: &str, subset: &str) -> String {
+    if subset.is_empty() {
+        speaks.to_owned()
+    } else {
+        format!("{speaks}/{subset}")
+    }
+}
+
+/// The subset in the kind of a waypoint's cluster; empty for none.
+pub fn vip_subset(kind: &str) -> &str {
+    kind.split_once('/').map_or("", |(_, subset)| subset)
+}
+
 /// Name of the DNS cache of a dynamic forward proxy for `hostname`.
 pub fn dns_cache(hostname: &str) -> String {
     format!("{hostname}_dfp_dns_cache")
@@ -169,5 +211,9 @@ mod tests {
         assert_eq!(outbound(80, "", "a.b"), "outbound|80||a.b");
         assert_eq!(outbound_sni(80, "v1", "a.b"), "outbound_.80_.v1_.a.b");
         assert_eq!(inbound(8080), "inbound|8080||");
+        let vip = inbound_vip(80, "http/v1", "a.b");
+        assert_eq!(vip, "inbound-vip|80|http/v1|a.b");
+        assert_eq!(vip_subset(ClusterName::parse(&vip).subset), "v1");
+        assert_eq!(vip_subset("tcp"), "");
     }
 }

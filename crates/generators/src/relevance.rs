@@ -21,6 +21,10 @@ pub(crate) fn of_hosts(from: &PushContext, to: &PushContext, key: &Arc<ClassKey>
         return Touched::Everything;
     };
     let sides = [from, to].map(|context| context.resolve(key));
+    // A waypoint also has what it handles for others, and what those send to.
+    if sides.iter().any(|class| class.waypoint.is_some()) {
+        return Touched::Everything;
+    }
     let serves = |class: &ProxyClass| {
         let mut targets = class.targets.iter();
         targets.any(|target| hosts.contains(&target.service.hostname))

@@ -19,7 +19,7 @@ use model::{Labels, Service, api, selects};
 use pushctx::{ConsolidatedRule, ResolvedVirtualService, RouteSemantics};
 
 pub(crate) use action::quote;
-pub(crate) use default::default_route;
+pub(crate) use default::{default_route, default_route_to};
 pub(crate) use matching::is_catch_all;
 pub(crate) use retry::inbound_retry;
 pub(crate) use session::{
@@ -50,6 +50,8 @@ pub(crate) struct RouteContext<'a> {
     pub plain_shadow_host: bool,
     /// Labels that ask for persistent sessions; `None` when the feature is off.
     pub session: Option<&'a SessionLabels>,
+    /// Tells which hosts a waypoint handles itself; `None` for other proxies.
+    pub handles: Option<&'a dyn Fn(&str) -> bool>,
 }
 
 /// Translates the HTTP rules of a VirtualService in order (routes §10). Empty when no rule applies

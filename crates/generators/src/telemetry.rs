@@ -10,6 +10,8 @@ mod provider;
 pub(crate) mod stats;
 mod tracing;
 
+use std::sync::Arc;
+
 use envoy_types::pb::{
     envoy::{
         config::accesslog::v3::AccessLog,
@@ -17,7 +19,7 @@ use envoy_types::pb::{
     },
     google::protobuf::Any,
 };
-use model::api::common::WorkloadMode;
+use model::{Service, api::common::WorkloadMode};
 use pushctx::{ProxyClass, PushContext};
 
 use crate::capabilities::Capabilities;
@@ -57,11 +59,21 @@ impl Telemetry {
         class: &ProxyClass,
         listeners: ListenerClass,
     ) -> Self {
+        Self::resolve_for(snapshot, class, &[], listeners)
+    }
+
+    /// The same where a waypoint handles `services`.
+    pub(crate) fn resolve_for(
+        snapshot: &PushContext,
+        class: &ProxyClass,
+        services: &[Arc<Service>],
+        listeners: ListenerClass,
+    ) -> Self {
         let mode = match listeners {
             ListenerClass::SidecarInbound => WorkloadMode::Server,
             ListenerClass::SidecarOutbound | ListenerClass::Gateway => WorkloadMode::Client,
         };
-        let layers = snapshot.telemetries(&class.workload());
+        let layers = snapshot.telemetries(&class.workload_for(services));
         let logs = access_log::resolve(snapshot, &layers, mode);
         let traced = tracing::resolve(snapshot, class, &layers, mode);
         let has_stats = Capabilities::of(&class.proxy).stats;

@@ -6,9 +6,9 @@ mod normalise;
 
 use std::{hash::Hash, net::IpAddr, sync::Arc};
 
-use model::{Labels, Locality, Proxy, ProxyType, ServiceTarget, service::ServiceId};
+use model::{Labels, Locality, Proxy, ProxyType, Service, ServiceTarget, service::ServiceId};
 
-use crate::{MergedGateway, PushContext, SidecarScope, Workload};
+use crate::{MergedGateway, PushContext, SidecarScope, Waypoint, Workload};
 
 pub(crate) use intern::{Classes, Keys};
 pub(crate) use normalise::Named;
@@ -72,6 +72,8 @@ pub struct ProxyClass {
     pub scope: Arc<SidecarScope>,
     /// What its Gateways say; `None` for proxies that are no routers, and without Gateways.
     pub gateway: Option<Arc<MergedGateway>>,
+    /// What it handles for others; `None` for proxies that are no waypoints.
+    pub waypoint: Option<Arc<Waypoint>>,
 }
 
 impl ProxyClass {
@@ -87,15 +89,25 @@ impl ProxyClass {
             && self.targets.len() == other.targets.len()
             && self.targets.iter().zip(&other.targets).all(same_target)
             && gateway(self) == gateway(other)
+            && match (&self.waypoint, &other.waypoint) {
+                (None, None) => true,
+                (Some(a), Some(b)) => a.is_same(b),
+                _ => false,
+            }
     }
 
     /// The workload as policies see it.
     pub fn workload(&self) -> Workload<'_> {
+        self.workload_for(&[])
+    }
+
+    /// The workload as policies see it where it handles these services, as a waypoint does.
+    pub fn workload_for<'a>(&'a self, services: &'a [Arc<Service>]) -> Workload<'a> {
         Workload {
             namespace: &self.proxy.namespace,
             labels: &self.labels,
             is_waypoint: self.proxy.proxy_type == ProxyType::Waypoint,
-            services: &[],
+            services,
         }
     }
 }
@@ -118,7 +130,10 @@ impl PushContext {
                 ProxyType::Router => self.merged_gateway(&proxy.namespace, &key.labels, &targets),
                 ProxyType::Sidecar | ProxyType::Waypoint | ProxyType::Ztunnel => None,
             };
+            let waypoint = (proxy.proxy_type == ProxyType::Waypoint)
+                .then(|| Arc::new(self.waypoint(&proxy.namespace, &targets)));
             ProxyClass {
+                waypoint,
                 proxy: proxy.clone(),
                 addresses: key.addresses.clone(),
                 labels: key.labels.clone(),

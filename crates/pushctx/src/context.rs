@@ -22,6 +22,7 @@ use crate::{
     proxy_config::ProxyConfigIndex,
     scope::{Changes, Scopes, SidecarIndex},
     step::Step,
+    waypoint::WaypointIndex,
     workload_entry::WorkloadEntryIndex,
 };
 
@@ -46,6 +47,7 @@ pub struct PushContext {
     pub(crate) cluster_local: Arc<ClusterLocalHosts>,
     /// What was computed on demand.
     pub(crate) named: Arc<OnceLock<Named>>,
+    pub(crate) waypoints: Arc<OnceLock<WaypointIndex>>,
     pub(crate) scopes: Arc<Scopes>,
     pub(crate) classes: Arc<Classes>,
     pub(crate) keys: Arc<Keys>,
@@ -84,6 +86,7 @@ impl PushContext {
             gateways: Arc::new(GatewayIndex::build(&state.objects.gateways)),
             cluster_local: Arc::new(ClusterLocalHosts::build(&state)),
             named: Arc::default(),
+            waypoints: Arc::default(),
             scopes: Arc::default(),
             classes: Arc::default(),
             keys: Arc::default(),
@@ -171,6 +174,17 @@ impl PushContext {
         if !names_stay {
             next.named = Arc::default();
         }
+        let waypoints_stay = !new.features.ambient
+            || (old.services.ptr_eq(&new.services)
+                && before.namespaces.ptr_eq(&after.namespaces)
+                && before.pods.ptr_eq(&after.pods)
+                && before.workload_entries.ptr_eq(&after.workload_entries)
+                && before
+                    .kubernetes_gateways
+                    .ptr_eq(&after.kubernetes_gateways));
+        if !waypoints_stay {
+            next.waypoints = Arc::default();
+        }
         let changes = Changes {
             old: self,
             new: &next,
@@ -180,7 +194,7 @@ impl PushContext {
             sidecars,
         };
         let step = Step::new(&changes);
-        if !changes.is_empty() || !gateways_stay {
+        if !changes.is_empty() || !gateways_stay || !waypoints_stay {
             let scopes = Arc::new(self.scopes.carry(&changes));
             next.scopes = scopes;
             next.classes = Arc::new(self.classes.succeed());

@@ -29,6 +29,7 @@ mod step;
 mod table;
 mod target;
 mod virtual_service;
+mod waypoint;
 mod workload;
 mod workload_entry;
 
@@ -55,3 +56,4 @@ pub use scope::{
 pub use secret_errors::SecretErrors;
 pub use service::ServiceIndex;
 pub use virtual_service::{ResolvedVirtualService, RouteSemantics, Routes, VirtualServiceIndex};
+pub use waypoint::Waypoint;

@@ -144,14 +144,26 @@ pub(super) fn sds_external(client: &Client) -> Cluster {
 
 /// The listener behind the HBONE listener.
 pub(super) fn main_internal(client: &Client) -> Cluster {
-    let name = names::MAIN_INTERNAL;
+    internal(names::MAIN_INTERNAL, names::MAIN_INTERNAL, client)
+}
+
+/// The listener of a waypoint that opens tunnels, for what is reached directly.
+pub(super) fn encap(client: &Client) -> Cluster {
+    internal(names::ENCAP, names::CONNECT_ORIGINATE, client)
+}
+
+/// The cluster of a listener inside the proxy.
+fn internal(name: &str, listener: &str, client: &Client) -> Cluster {
     let raw_buffer = convert::transport_socket("raw_buffer", parts::raw_buffer_config());
     let mut cluster = Cluster {
         name: name.to_owned(),
         alt_stat_name: stat_name::fixed(name),
         cluster_discovery_type: kind(DiscoveryType::Static),
         circuit_breakers: Some(client.parts().unlimited.clone()),
-        load_assignment: Some(one_endpoint(name, internal_address(name, String::new()))),
+        load_assignment: Some(one_endpoint(
+            name,
+            internal_address(listener, String::new()),
+        )),
         transport_socket: Some(parts::internal_upstream(
             "internal_upstream",
             raw_buffer,
@@ -163,8 +175,9 @@ pub(super) fn main_internal(client: &Client) -> Cluster {
     cluster
 }
 
-/// The cluster that opens HBONE tunnels to the address in the host's metadata.
-pub(super) fn connect_originate(client: &Client) -> Cluster {
+/// The cluster that opens HBONE tunnels to the address in the host's metadata. A waypoint of a
+/// namespace also expects peers of that namespace.
+pub(super) fn connect_originate(client: &Client, waypoint_of: Option<&str>) -> Cluster {
     let name = names::CONNECT_ORIGINATE;
     let segment = |key: &str| PathSegment {
         segment: Some(path_segment::Segment::Key(key.to_owned())),
@@ -174,14 +187,20 @@ pub(super) fn connect_originate(client: &Client) -> Cluster {
         .trust_domains
         .iter()
         .filter(|domain| !domain.is_empty());
-    let peers = peers.map(|domain| SubjectAltNameMatcher {
-        san_type: SanType::Uri.into(),
-        matcher: Some(StringMatcher {
-            match_pattern: Some(MatchPattern::Prefix(format!("spiffe://{domain}/"))),
-            ..StringMatcher::default()
-        }),
-        ..SubjectAltNameMatcher::default()
-    });
+    let of_waypoint = waypoint_of
+        .zip(client.mesh.trust_domains.first())
+        .map(|(namespace, domain)| format!("spiffe://{domain}/ns/{namespace}/sa/"));
+    let peers = peers.map(|domain| format!("spiffe://{domain}/"));
+    let peers = peers
+        .chain(of_waypoint)
+        .map(|prefix| SubjectAltNameMatcher {
+            san_type: SanType::Uri.into(),
+            matcher: Some(StringMatcher {
+                match_pattern: Some(MatchPattern::Prefix(prefix)),
+                ..StringMatcher::default()
+            }),
+            ..SubjectAltNameMatcher::default()
+        });
     let mut parameters = parts::tls_parameters();
     parameters.tls_minimum_protocol_version = TlsProtocol::TlSv13.into();
     client.flags.compliance.restrict(&mut parameters);

@@ -30,10 +30,11 @@ pub(super) struct NeededServices {
 
 impl NeededServices {
     /// Collects what routes of the gateway's Gateways send to, and what providers, token issuers and
-    /// `EnvoyFilters` refer to. `None` for proxies that get all services.
+    /// `EnvoyFilters` refer to; for waypoints, what routes of the services send to that they handle.
+    /// `None` for proxies that get all services.
     pub(super) fn new(snapshot: &PushContext, class: &ProxyClass) -> Option<Self> {
-        let filtered = snapshot.features().filter_gateway_cluster_config;
-        if !filtered || !class.proxy.is_router() {
+        let filtered = snapshot.features().filter_gateway_cluster_config && class.proxy.is_router();
+        if !filtered && class.waypoint.is_none() {
             return None;
         }
         let mut needed = Self {
@@ -47,6 +48,25 @@ impl NeededServices {
                 needed
                     .hosts
                     .extend(route.destination_hosts().map(str::to_owned));
+            }
+        }
+        if let Some(waypoint) = &class.waypoint {
+            let routes = class
+                .scope
+                .egress
+                .iter()
+                .flat_map(|e| e.virtual_services.iter());
+            for route in routes {
+                let mut hosts = route.config.spec.hosts.iter();
+                if !hosts.any(|host| waypoint.service(host).is_some()) {
+                    continue;
+                }
+                // What it handles too is reached by clusters of another kind.
+                let others = route.destination_hosts().filter(|host| {
+                    let handled = waypoint.service(host);
+                    handled.is_none_or(|service| service.mesh_external)
+                });
+                needed.hosts.extend(others.map(str::to_owned));
             }
         }
         for provider in &snapshot.mesh().extension_providers {

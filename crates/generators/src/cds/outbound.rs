@@ -321,7 +321,7 @@ pub(super) fn finish_http(cluster: &mut Cluster, http: HttpOptions, client: &Cli
     deprecated,
     reason = "the flat fields are what Istio sends and every proxy knows"
 )]
-fn apply_dns(cluster: &mut Cluster, service: &Service, client: &Client) {
+pub(super) fn apply_dns(cluster: &mut Cluster, service: &Service, client: &Client) {
     let family = if service.attributes.race_first_connect {
         DnsLookupFamily::All
     } else {

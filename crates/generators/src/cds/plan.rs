@@ -59,16 +59,29 @@ impl<'a> Planner<'a> {
         &self.client
     }
 
-    /// Services that have clusters. An alias has none: its target answers for it.
+    /// Inputs of endpoints.
+    pub(super) fn endpoints(&self) -> &EndpointPlanner<'a> {
+        &self.endpoints
+    }
+
+    /// Services that have clusters. An alias has none: its target answers for it. Waypoints have
+    /// few.
     pub(super) fn services(&self) -> impl Iterator<Item = &'a Arc<Service>> {
         let all = self.class.scope.services.iter();
-        all.filter(|service| service.resolution != Resolution::Alias)
+        all.filter(|service| self.has_clusters(service))
+    }
+
+    fn has_clusters(&self, service: &Service) -> bool {
+        let needed = self.needed.as_ref();
+        let needed = needed.filter(|_| self.class.waypoint.is_some());
+        service.resolution != Resolution::Alias
+            && needed.is_none_or(|needed| needed.contains(service))
     }
 
     /// The one of [`Planner::services`] that has this host name.
     pub(super) fn service(&self, host: &str) -> Option<&'a Arc<Service>> {
         let service = self.class.scope.service(host)?;
-        (service.resolution != Resolution::Alias).then_some(service)
+        self.has_clusters(service).then_some(service)
     }
 
     /// Inputs for all ports and subsets of a service, default clusters first.

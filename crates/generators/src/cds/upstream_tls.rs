@@ -172,6 +172,23 @@ pub(super) fn apply(
     applied
 }
 
+/// The socket of TLS that a rule asks for with certificates of its own, or none; `None` for any other
+/// mode.
+pub(super) fn own_socket(
+    http: &mut HttpOptions,
+    choice: &TlsChoice<'_>,
+    client: &Client,
+) -> Option<TransportSocket> {
+    let own = [ClientTlsMode::Simple, ClientTlsMode::Mutual];
+    let settings = choice.effective(client);
+    let settings = settings.filter(|settings| own.contains(&settings.mode))?;
+    let socket = settings.plain_context(http, choice, client)?;
+    http.upstream.auto_sni = settings.sni.is_empty();
+    http.upstream.auto_san_validation =
+        !settings.skip_verify && settings.sni.is_empty() && settings.sans.is_empty();
+    Some(socket)
+}
+
 impl<'a> TlsChoice<'a> {
     fn effective(&self, client: &'a Client) -> Option<Effective<'a>> {
         let accounts = || self.accounts.iter().map(|a| &**a).collect::<Vec<_>>();

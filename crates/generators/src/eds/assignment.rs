@@ -57,6 +57,9 @@ pub(crate) enum Purpose {
     },
     /// A cluster behind an SNI, for peers of other networks.
     SniDnat,
+    /// A waypoint's cluster of a service that it handles: no socket is chosen by what endpoints
+    /// support.
+    Handled,
 }
 
 impl AssignmentInputs {
@@ -90,7 +93,9 @@ impl AssignmentInputs {
     pub(crate) fn detects_outliers(&self) -> bool {
         match self.purpose {
             Purpose::Inline { outlier_detection } => outlier_detection,
-            Purpose::Assignment | Purpose::SniDnat => self.policy().outlier_detection.is_some(),
+            Purpose::Assignment | Purpose::SniDnat | Purpose::Handled => {
+                self.policy().outlier_detection.is_some()
+            }
         }
     }
 

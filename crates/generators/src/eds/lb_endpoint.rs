@@ -15,7 +15,7 @@ use envoy_types::pb::{
 use model::{Endpoint, Health, Labels, api::common::ClientTlsMode, service::Registry};
 
 use super::{
-    assignment::AssignmentInputs,
+    assignment::{AssignmentInputs, Purpose},
     group::{Member, Source},
     view::EndpointView,
 };
@@ -88,7 +88,9 @@ pub(super) fn member<'a>(
     let mut metadata = HashMap::with_capacity(2);
     let host = if tunnelled {
         let target = format!("{}:{}", endpoint.address(), endpoint.port);
-        metadata.insert(SOCKET_MATCH.to_owned(), one_field("tunnel", "http"));
+        if inputs.purpose != Purpose::Handled {
+            metadata.insert(SOCKET_MATCH.to_owned(), one_field("tunnel", "http"));
+        }
         metadata.insert(
             "envoy.filters.listener.original_dst".to_owned(),
             one_field("local", &target),

@@ -88,6 +88,16 @@ impl<'a> EndpointPlanner<'a> {
         self.class.scope.service(hostname)
     }
 
+    /// Finds a service that the class handles as a waypoint.
+    pub(crate) fn handled(&self, hostname: &str) -> Option<&'a Arc<Service>> {
+        self.class.waypoint.as_ref()?.service(hostname)
+    }
+
+    /// The rule for a service that the class handles as a waypoint.
+    pub(crate) fn inbound_rule(&self, service: &Service) -> Option<&'a Arc<ConsolidatedRule>> {
+        self.class.scope.inbound_rule(&service.hostname)
+    }
+
     /// The rule for a service.
     pub(crate) fn rule(&self, service: &Service) -> Option<&'a Arc<ConsolidatedRule>> {
         self.class
@@ -117,6 +127,23 @@ impl<'a> EndpointPlanner<'a> {
                 names.extend(
                     of_port.map(|s| names::outbound(port.port, s, &service.hostname).into()),
                 );
+            }
+        }
+        for service in self
+            .class
+            .waypoint
+            .iter()
+            .flat_map(|w| &w.services)
+            .filter(eds)
+        {
+            let subsets = self
+                .inbound_rule(service)
+                .map_or(&[][..], |r| &r.config.spec.subsets);
+            let subsets: Vec<&str> = subsets.iter().map(|s| s.name.as_str()).collect();
+            for port in &service.ports {
+                for kind in names::vip_kinds(port.protocol, &subsets) {
+                    names.push(names::inbound_vip(port.port, &kind, &service.hostname).into());
+                }
             }
         }
         names

@@ -64,6 +64,11 @@ use envoy_types::pb::{
     google::protobuf::Duration,
 };
 
+use model::{
+    Config, ProxyType,
+    api::{Telemetry, common::WorkloadMode},
+};
+
 use super::{
     address::{additional_addresses, address},
     context::Context,
@@ -207,27 +212,52 @@ impl Hash for Loggers {
 }
 
 impl Loggers {
-    /// The loggers that the mesh asks for.
-    pub(crate) fn of_mesh(ctx: &Context<'_>) -> Self {
+    /// The loggers that the workload's Telemetry objects or the mesh ask for
+    /// (telemetry-extensions §5). Tunnels end on the inbound side, and begin on the outbound one but
+    /// for waypoints.
+    pub(crate) fn resolve(ctx: &Context<'_>) -> Self {
         let mesh = ctx.mesh();
-        let all = access_log::of_mesh(mesh);
-        let listener = if mesh.disable_envoy_listener_log {
-            Vec::new()
-        } else {
-            all.listener
+        let layers = ctx.snapshot.telemetries(&ctx.class.workload());
+        let (listener, terminate) =
+            Self::of_side(ctx, &layers, WorkloadMode::Server, failed_status());
+        let side = match ctx.proxy().proxy_type {
+            ProxyType::Sidecar | ProxyType::Router => WorkloadMode::Client,
+            ProxyType::Waypoint | ProxyType::Ztunnel => WorkloadMode::Server,
         };
-        let limited = |filter: AccessLogFilter| {
-            access_log::mesh_file(mesh)
-                .map(|log| access_log::limited(log, filter))
-                .into_iter()
-                .collect()
+        let failed = access_log::response_flag("UF");
+        let (originate_listener, originate) = Self::of_side(ctx, &layers, side, failed);
+        let of_listener = |logs| {
+            if mesh.disable_envoy_listener_log {
+                Vec::new()
+            } else {
+                logs
+            }
         };
         Self {
-            originate_listener: listener.clone(),
-            listener,
-            terminate: limited(failed_status()),
-            originate: limited(access_log::response_flag("UF")),
+            listener: of_listener(listener),
+            terminate,
+            originate_listener: of_listener(originate_listener),
+            originate,
         }
+    }
+
+    /// Loggers of a listener, and those of its one filter, which are limited to `failed`.
+    fn of_side(
+        ctx: &Context<'_>,
+        layers: &[Arc<Config<Telemetry>>],
+        mode: WorkloadMode,
+        failed: AccessLogFilter,
+    ) -> (Vec<AccessLog>, Vec<AccessLog>) {
+        if let Some(chosen) = access_log::Chosen::of(ctx.snapshot, layers, mode) {
+            let listener = chosen.loggers(Some(&access_log::no_route()));
+            return (listener, chosen.loggers(Some(&failed)));
+        }
+        let file = access_log::mesh_file(ctx.mesh());
+        let limited = file.map(|log| access_log::limited(log, failed));
+        (
+            access_log::of_mesh(ctx.mesh()).listener,
+            limited.into_iter().collect(),
+        )
     }
 }
 
@@ -352,21 +382,6 @@ fn connect_authority(capabilities: Capabilities) -> SetFilterState {
     } else {
         "envoy.string"
     };
-    let state = |key: &str, factory: &str, format: &str| FilterStateValue {
-        key: Some(Key::ObjectKey(key.to_owned())),
-        factory_key: factory.to_owned(),
-        shared_with_upstream: SharedWithUpstream::Once.into(),
-        value: Some(Value::FormatString(SubstitutionFormatString {
-            format: Some(substitution_format_string::Format::TextFormatSource(
-                DataSource {
-                    specifier: Some(data_source::Specifier::InlineString(format.to_owned())),
-                    ..DataSource::default()
-                },
-            )),
-            ..SubstitutionFormatString::default()
-        })),
-        ..FilterStateValue::default()
-    };
     SetFilterState {
         on_request_headers: vec![
             state(
@@ -392,6 +407,25 @@ fn connect_authority(capabilities: Capabilities) -> SetFilterState {
             ),
         ],
         ..SetFilterState::default()
+    }
+}
+
+/// Filter state of a connection that is handed on to the next listener.
+pub(super) fn state(key: &str, factory: &str, format: &str) -> FilterStateValue {
+    FilterStateValue {
+        key: Some(Key::ObjectKey(key.to_owned())),
+        factory_key: factory.to_owned(),
+        shared_with_upstream: SharedWithUpstream::Once.into(),
+        value: Some(Value::FormatString(SubstitutionFormatString {
+            format: Some(substitution_format_string::Format::TextFormatSource(
+                DataSource {
+                    specifier: Some(data_source::Specifier::InlineString(format.to_owned())),
+                    ..DataSource::default()
+                },
+            )),
+            ..SubstitutionFormatString::default()
+        })),
+        ..FilterStateValue::default()
     }
 }
 

@@ -64,6 +64,15 @@ pub(crate) struct HttpFilterParts {
     pub dns: dynamic_dns::Lookup,
     /// Leaves `x-envoy-` headers out of responses.
     pub suppress_envoy_headers: bool,
+    /// What only the chains of waypoints have.
+    pub waypoint: Option<WaypointFilters>,
+}
+
+/// What only the chains of waypoints have; their filters stand in an order of their own.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct WaypointFilters {
+    /// Finds out who answers; `None` when the proxy lacks it.
+    pub upstream_metadata: Option<Any>,
 }
 
 /// What differs from chain to chain.
@@ -99,8 +108,11 @@ impl HttpFilterParts {
         filters.extend(self.policies.jwt.clone());
         filters.extend(extensions.authz);
         filters.extend_from_slice(&self.policies.http_rbac);
-        filters.extend(extensions.stats);
-        filters.extend(extensions.unspecified);
+        let mut later = extensions.stats;
+        later.extend(extensions.unspecified);
+        if self.waypoint.is_none() {
+            filters.append(&mut later);
+        }
         if chain.grpc_web {
             filters.push(filter("envoy.filters.http.grpc_web", any(&GrpcWeb {})));
         }
@@ -113,6 +125,11 @@ impl HttpFilterParts {
             any(&HttpFault::default()),
         ));
         filters.push(filter("envoy.filters.http.cors", any(&Cors {})));
+        if let Some(waypoint) = &self.waypoint {
+            filters.append(&mut later);
+            let upstream = waypoint.upstream_metadata.iter().cloned();
+            filters.extend(upstream.map(|config| filter(UPSTREAM_METADATA, config)));
+        }
         filters.extend(
             self.stats
                 .iter()
@@ -141,6 +158,7 @@ impl HttpFilterParts {
     }
 }
 
+const UPSTREAM_METADATA: &str = "waypoint_upstream_peer_metadata";
 const DYNAMIC_FORWARD_PROXY: &str = "envoy.filters.http.dynamic_forward_proxy";
 
 /// Builds a filter with its packed config.
@@ -264,6 +282,46 @@ mod tests {
                 "stateful_session",
                 "dynamic_forward_proxy",
                 "dynamic_forward_proxy",
+                "router",
+            ],
+        );
+    }
+
+    #[test]
+    fn waypoints_have_an_order_of_their_own() {
+        let parts = HttpFilterParts {
+            policies: PolicyFilters {
+                jwt: Some(filter("jwt_authn", Any::default())),
+                http_rbac: vec![filter("rbac", Any::default())],
+                ..PolicyFilters::default()
+            },
+            stats: vec![Any::default()],
+            extensions: Extensions::of_scripts([
+                ("d", PluginPhase::Unspecified),
+                ("c", PluginPhase::Stats),
+                ("b", PluginPhase::Authz),
+                ("a", PluginPhase::Authn),
+            ]),
+            waypoint: Some(WaypointFilters {
+                upstream_metadata: Some(Any::default()),
+            }),
+            ..HttpFilterParts::default()
+        };
+        check(
+            &parts,
+            &HttpChain::default(),
+            &[
+                "a",
+                "jwt_authn",
+                "b",
+                "rbac",
+                "grpc_stats",
+                "fault",
+                "cors",
+                "c",
+                "d",
+                "waypoint_upstream_peer_metadata",
+                "istio.stats",
                 "router",
             ],
         );

@@ -60,6 +60,8 @@ pub(crate) enum Side {
     Inbound,
     /// Requests through a gateway.
     Gateway,
+    /// Requests to others that come to a waypoint.
+    Waypoint,
 }
 
 /// What all managers of one side share.
@@ -202,7 +204,7 @@ fn base(ctx: &Context<'_>, side: Side, telemetry: &Telemetry) -> HttpConnectionM
     let headers = config.proxy_headers.clone().unwrap_or_default();
     let use_remote_address = match side {
         Side::Outbound => features.sidecar_use_remote_address,
-        Side::Inbound => false,
+        Side::Inbound | Side::Waypoint => false,
         Side::Gateway => true,
     };
     let mut manager = HttpConnectionManager {
@@ -251,7 +253,8 @@ fn base(ctx: &Context<'_>, side: Side, telemetry: &Telemetry) -> HttpConnectionM
             manager.http_protocol_options.get_or_insert_default();
             set_topology(&mut manager, config.gateway_topology.as_ref());
         }
-        Side::Outbound => {}
+        // Who the client is, the end of its tunnel told.
+        Side::Outbound | Side::Waypoint => {}
     }
     set_path_normalization(&mut manager, ctx.mesh().path_normalization.as_ref());
     if let Some(settings) = &config.connection_settings {

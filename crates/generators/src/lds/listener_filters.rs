@@ -49,6 +49,11 @@ pub(crate) fn http_inspector(
     )
 }
 
+/// Tells HTTP from other plain text, but not on these ports.
+pub(crate) fn http_inspector_but(known: impl Iterator<Item = u16>) -> ListenerFilter {
+    http_inspector(ports(known))
+}
+
 /// Restores the destination that the connection was captured from.
 pub(crate) fn original_dst() -> ListenerFilter {
     filter(

@@ -25,7 +25,7 @@ use super::{
 };
 
 pub(crate) use build::{build, catch_all, config_metadata, exact_balance};
-pub(crate) use destination::{PortRef, routed, to_server_name};
+pub(crate) use destination::{PortRef, is_dynamic_wildcard, routed, to_server_name};
 pub(crate) use plan::{
     ChainContent, ChainMatch, ChainPlan, HttpPlan, ListenerPlan, TcpDestination, TcpPlan,
 };
@@ -376,7 +376,7 @@ impl Walk<'_> {
             content: ChainContent::Http(HttpPlan {
                 route_name,
                 grpc_web: target.port.protocol == Protocol::GrpcWeb,
-                dynamic_dns: destination::is_dynamic_wildcard(target.service)
+                dynamic_dns: is_dynamic_wildcard(target.service)
                     .then(|| target.service.hostname.clone()),
                 is_proxy: false,
             }),

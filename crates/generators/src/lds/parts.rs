@@ -303,7 +303,9 @@ impl HttpFilterParts {
             dynamic_dns,
             dns,
             suppress_envoy_headers,
+            waypoint,
         } = self;
+        digest.value(&waypoint.as_ref().map(|w| &w.upstream_metadata));
         digest.value(sources);
         digest.value(&(alpn, sessions, suppress_envoy_headers, dns));
         digest.value(&(
@@ -408,6 +410,7 @@ mod tests {
     use model::{Kind, Node, Proxy, api::extensions::PluginPhase};
 
     use super::*;
+    use crate::lds::http_filters::WaypointFilters;
     use crate::testing::flips::{Flip, check_fields};
 
     fn any() -> Any {
@@ -454,6 +457,9 @@ mod tests {
             policies: policies(),
             stats: vec![any()],
             dynamic_dns: Some(any()),
+            waypoint: Some(WaypointFilters {
+                upstream_metadata: Some(any()),
+            }),
             ..HttpFilterParts::default()
         }
     }
@@ -480,6 +486,7 @@ mod tests {
                 dynamic_dns,
                 dns: other_dns,
                 suppress_envoy_headers,
+                waypoint,
             }
         );
         let with = |policies| HttpFilterParts { policies, ..http() };

@@ -304,6 +304,7 @@ impl RoutesInputs<'_> {
                 tls_server: self.is_tls,
                 plain_shadow_host: client.plain_shadow_host,
                 session: client.session.as_ref(),
+                handles: None,
             },
         );
         if let Some(port) = self.http3 {

@@ -57,6 +57,7 @@ pub(super) fn build(inputs: &RouteInputs) -> Vec<Group> {
         tls_server: false,
         plain_shadow_host: inputs.client.plain_shadow_host,
         session: inputs.client.session.as_ref(),
+        handles: None,
     };
     let mut groups = Vec::new();
     let mut taken: BTreeSet<Arc<str>> = BTreeSet::new();

@@ -121,6 +121,13 @@ fn cluster_of(destination: Option<&api::common::Destination>, ctx: &RouteContext
         .as_ref()
         .map(|s| &*s.attributes.external_name)
         .filter(|n| !n.is_empty());
+    if ctx
+        .handles
+        .is_some_and(|handles| handles(&destination.host))
+    {
+        let kind = names::vip_kind("http", &destination.subset);
+        return names::inbound_vip(port, &kind, &destination.host);
+    }
     names::outbound(
         port,
         &destination.subset,

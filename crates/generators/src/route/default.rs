@@ -22,6 +22,17 @@ pub(crate) fn default_route(
     rule: Option<&ConsolidatedRule>,
     mesh_retry: Option<&api::common::HttpRetry>,
 ) -> Route {
+    let cluster = names::outbound(port, "", &service.hostname);
+    default_route_to(cluster, (&service.hostname, port), rule, mesh_retry)
+}
+
+/// Builds the default route to a cluster, which traces call by this host name and port.
+pub(crate) fn default_route_to(
+    cluster: String,
+    (hostname, port): (&str, u16),
+    rule: Option<&ConsolidatedRule>,
+    mesh_retry: Option<&api::common::HttpRetry>,
+) -> Route {
     let hash = rule
         .and_then(|r| r.config.spec.traffic_policy.as_ref())
         .and_then(|policy| action::policy_hash(policy, Some(u32::from(port))));
@@ -32,11 +43,7 @@ pub(crate) fn default_route(
             ..RouteMatch::default()
         }),
         action: Some(route::Action::Route(RouteAction {
-            cluster_specifier: Some(ClusterSpecifier::Cluster(names::outbound(
-                port,
-                "",
-                &service.hostname,
-            ))),
+            cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)),
             timeout: Some(convert::duration(api::Duration::ZERO)),
             max_grpc_timeout: Some(convert::duration(api::Duration::ZERO)),
             retry_policy: retry::retry_policy(mesh_retry, false),
@@ -44,7 +51,7 @@ pub(crate) fn default_route(
             ..RouteAction::default()
         })),
         decorator: Some(Decorator {
-            operation: format!("{}:{port}/*", service.hostname),
+            operation: format!("{hostname}:{port}/*"),
             propagate: None,
         }),
         ..Route::default()

@@ -1,6 +1,8 @@
 //! The policies of a workload as filters: resolved once for each class.
 
-use model::{ConfigKey, Kind, Meta, api::security::JwtRule};
+use std::sync::Arc;
+
+use model::{ConfigKey, Kind, Meta, ProxyType, Service, api::security::JwtRule};
 use pushctx::{ProxyClass, PushContext};
 
 use super::{
@@ -13,7 +15,17 @@ impl PolicyFilters {
     /// Resolves the filters of a class (security-policy §5, §7). External authorization knows the peer
     /// of the connection, whatever `peer` says.
     pub(crate) fn resolve(context: &PushContext, class: &ProxyClass, peer: PeerIdentity) -> Self {
-        let workload = class.workload();
+        Self::resolve_for(context, class, &[], peer)
+    }
+
+    /// The same where a waypoint handles `services`.
+    pub(crate) fn resolve_for(
+        context: &PushContext,
+        class: &ProxyClass,
+        services: &[Arc<Service>],
+        peer: PeerIdentity,
+    ) -> Self {
+        let workload = class.workload_for(services);
         let found = context.authorization_policies(&workload);
         let inputs = AuthzInputs {
             policies: [found.custom, found.audit, found.deny, found.allow].concat(),
@@ -37,9 +49,14 @@ impl PolicyFilters {
             .iter()
             .flat_map(|policy| policy.spec.jwt_rules.iter().cloned())
             .collect();
+        // Routes of gateways and waypoints see the claims.
+        let sees_claims = matches!(
+            class.proxy.proxy_type,
+            ProxyType::Router | ProxyType::Waypoint
+        );
         Self {
             http_custom: http.custom,
-            jwt: jwt::filter(context, &rules, class.proxy.is_router()),
+            jwt: jwt::filter(context, &rules, sees_claims),
             http_rbac: http.rbac,
             tcp_custom: tcp.custom,
             tcp_rbac: tcp.rbac,

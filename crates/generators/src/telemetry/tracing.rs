@@ -20,7 +20,7 @@ use envoy_types::pb::{
     google::protobuf::UInt32Value,
 };
 use model::{
-    Config, Labels,
+    Config, Labels, ProxyType,
     api::{self, Telemetry, common::WorkloadMode},
     proxy::{IstioVersion, NodeMetadata},
 };
@@ -28,6 +28,18 @@ use pushctx::{ProxyClass, PushContext};
 
 use crate::convert;
 
+/// What is known of a peer: names of tags, and of fields.
+const PEER_FIELDS: [(&str, &str); 9] = [
+    ("workload", "workload"),
+    ("namespace", "namespace"),
+    ("cluster_id", "cluster"),
+    ("canonical_service", "service"),
+    ("canonical_revision", "revision"),
+    ("app", "app"),
+    ("app_version", "version"),
+    ("workload_type", "type"),
+    ("instance_name", "name"),
+];
 const RBAC: &str = "envoy.filters.http.rbac";
 
 /// Tracing of managers on one side.
@@ -71,7 +83,7 @@ pub(super) fn resolve(
         return off;
     };
     let config = proxy_settings(context, class);
-    let mut tags = Vec::new();
+    let mut tags = peer_tags(proxy.proxy_type);
     if chosen.istio_tags {
         tags.extend(istio_tags(&class.labels, &proxy.metadata));
     }
@@ -151,7 +163,7 @@ fn of_mesh(snapshot: &PushContext, class: &ProxyClass) -> Option<Tracing> {
         return None;
     }
     let tracing = proxy_settings(snapshot, class);
-    let mut tags = Vec::new();
+    let mut tags = peer_tags(class.proxy.proxy_type);
     if tracing.and_then(|t| t.enable_istio_tags).unwrap_or(true) {
         tags.extend(istio_tags(&class.labels, &class.proxy.metadata));
     }
@@ -212,6 +224,27 @@ fn istio_tags(labels: &Labels, metadata: &NodeMetadata) -> Vec<CustomTag> {
             tags.push(request_metadata(
                 &format!("istio.authorization.dry_run.{action}_policy.{part}"),
                 &format!("istio_dry_run_{action}_{key}"),
+            ));
+        }
+    }
+    tags
+}
+
+/// The tags with which a waypoint tells both sides of a request; other proxies are one of the two.
+fn peer_tags(proxy: ProxyType) -> Vec<CustomTag> {
+    if proxy != ProxyType::Waypoint {
+        return Vec::new();
+    }
+    let mut tags = Vec::with_capacity(2 * PEER_FIELDS.len());
+    for (side, peer) in [
+        ("source", "downstream_peer_obj"),
+        ("destination", "upstream_peer_obj"),
+    ] {
+        for (tag, field) in PEER_FIELDS {
+            let value = format!("%FILTER_STATE({peer}:FIELD:{field})%");
+            tags.push(custom(
+                &format!("istio.{side}_{tag}"),
+                custom_tag::Type::Value(value),
             ));
         }
     }

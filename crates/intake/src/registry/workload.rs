@@ -21,6 +21,10 @@ const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 const WORKLOAD_NAME_LABEL: &str = "service.istio.io/workload-name";
 const HEALTH_CHECKS_ANNOTATION: &str = "proxy.istio.io/health-checks-enabled";
 const REGISTRATION_ANNOTATION: &str = "istio.io/autoRegistrationGroup";
+/// Annotation of pods whose traffic the proxy of the node takes; what is deployed on nodes writes it.
+const REDIRECTION_ANNOTATION: &str = "ambient.istio.io/redirection";
+/// Label of endpoints that can be reached through tunnels, with their kinds.
+const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 const UNIX_PREFIX: &str = "unix://";
 
 /// Everything an endpoint takes from the workload behind it.
@@ -95,7 +99,11 @@ impl Workload {
         });
         let first = addresses.first().map_or("", |a| &**a);
         let network = settings.network(&meta.labels, first);
-        let labels = with_topology(&meta.labels, &locality, settings, &spec.node_name, &network);
+        let mut labels =
+            with_topology(&meta.labels, &locality, settings, &spec.node_name, &network);
+        if settings.features.ambient && is_redirected(meta) {
+            labels.insert(TUNNEL_LABEL.to_owned(), "http".to_owned());
+        }
         let ready = status
             .conditions
             .iter()
@@ -339,6 +347,12 @@ pub(crate) fn bare_endpoint(
 /// The path in a `unix://` address.
 pub(crate) fn unix_path(address: &str) -> Option<&str> {
     address.strip_prefix(UNIX_PREFIX)
+}
+
+/// Tells whether a pod's traffic goes through the proxy of its node, which takes tunnels for it.
+fn is_redirected(meta: &Meta) -> bool {
+    let state = meta.annotations.get(REDIRECTION_ANNOTATION);
+    state.is_some_and(|state| state == "enabled")
 }
 
 /// Lays topology labels over a workload's own (service-registry §6.1).

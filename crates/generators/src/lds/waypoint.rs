@@ -1,0 +1,346 @@
+//! Listeners of waypoints (listeners §16, security-policy §15).
+//!
+//! Tunnels end in one listener and begin in another, as those of sidecars do. Between the two is a
+//! third: it finds the service by the address that the client asked for, and has chains of its own
+//! for each port of each service, under the policies of that service.
+
+mod matching;
+mod route;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use envoy_json::typed_struct;
+use envoy_types::pb::envoy::{
+    config::{
+        core::v3::TrafficDirection,
+        listener::v3::{
+            Filter, FilterChain, Listener,
+            listener::{InternalListenerConfig, ListenerSpecifier},
+        },
+    },
+    extensions::filters::network::set_filter_state::v3::Config as SetFilterState,
+};
+use model::{ConfigKey, Port, Protocol, Service};
+use pushctx::TrafficSide;
+
+use super::{
+    address::listener_name,
+    context::Context,
+    hbone,
+    http_filters::{HttpChain, HttpFilterParts, WaypointFilters},
+    http_manager::{ManagerParts, ManagerSpec, Routes, Side},
+    listener_filters::{http_inspector_but, original_dst},
+    network_filters::{TcpParts, network},
+    outbound::{TcpPlan, is_dynamic_wildcard},
+    parts::{Digest, SideParts},
+    stat_name,
+};
+use crate::{
+    capabilities::Capabilities,
+    extensions::Extensions,
+    names,
+    security::{PeerIdentity, PolicyFilters},
+    telemetry::{ListenerClass, Telemetry, metadata_exchange},
+};
+use matching::{Chain, Dispatch};
+use route::Destinations;
+
+/// Address in names of statistics.
+const BIND: &str = "0.0.0.0";
+/// Filter state that holds the address that the client asked for.
+const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
+
+/// The chains of one service, or those to workloads that are reached directly.
+#[derive(Debug)]
+struct Group {
+    /// `None` for workloads.
+    service: Option<Arc<Service>>,
+    /// Addresses by which the service, or the workloads, are asked for.
+    addresses: Vec<Arc<str>>,
+    parts: SideParts,
+    ports: Vec<PortPlan>,
+    sources: Vec<ConfigKey>,
+}
+
+/// The chains of one port.
+#[derive(Debug)]
+struct PortPlan {
+    /// Number of the service's port; 0 for workloads.
+    number: u16,
+    protocol: Protocol,
+    /// The chain of requests.
+    http: Option<(
+        String,
+        Box<envoy_types::pb::envoy::config::route::v3::RouteConfiguration>,
+    )>,
+    /// The chain of bytes.
+    tcp: Option<(String, TcpPlan)>,
+}
+
+/// The listener between the two ends of tunnels, planned.
+#[derive(Debug)]
+pub(super) struct MainPlan {
+    groups: Vec<Group>,
+    /// Whether HTTP/1.0 counts as HTTP.
+    http10: bool,
+    /// Loggers of the listener itself.
+    logs: Vec<envoy_types::pb::envoy::config::accesslog::v3::AccessLog>,
+}
+
+/// Plans the listener between the two ends of tunnels.
+pub(super) fn plan(ctx: &Context<'_>) -> MainPlan {
+    let services = ctx.class.waypoint.iter().flat_map(|w| &w.services);
+    let services = services.filter(|service| !is_dynamic_wildcard(service));
+    let mut groups: Vec<Group> = services.map(|service| of_service(ctx, service)).collect();
+    let direct = of_workloads(ctx);
+    let logs = direct.parts.listener_logs.clone();
+    groups.push(direct);
+    MainPlan {
+        groups,
+        http10: ctx.features().http10,
+        logs,
+    }
+}
+
+fn of_service(ctx: &Context<'_>, service: &Arc<Service>) -> Group {
+    let destinations = Destinations::new(ctx);
+    let mut sources = vec![service.source.key().clone()];
+    let mut ports = Vec::new();
+    for port in service.ports.iter().filter(|p| p.protocol != Protocol::Udp) {
+        let name = |kind| names::inbound_vip(port.port, kind, &service.hostname);
+        let sniffed = port.protocol.is_unsupported();
+        let http = (sniffed || port.protocol.is_http()).then(|| {
+            let routes = destinations.http(service, port, name("http"), &mut sources);
+            (name("http"), Box::new(routes))
+        });
+        let tcp = (sniffed || !port.protocol.is_http()).then(|| {
+            let stat_prefix = stat_prefix(ctx, service, port, name("tcp"));
+            let plan = destinations.tcp(service, port, &name("tcp"), &mut sources);
+            let plan = TcpPlan {
+                stat_prefix,
+                protocol: port.protocol,
+                ..plan
+            };
+            (name("tcp"), plan)
+        });
+        ports.push(PortPlan {
+            number: port.port,
+            protocol: port.protocol,
+            http,
+            tcp,
+        });
+    }
+    let parts = parts(ctx, std::slice::from_ref(service), &mut sources);
+    Group {
+        service: Some(service.clone()),
+        addresses: service.addresses_for(&ctx.view),
+        parts,
+        ports,
+        sources,
+    }
+}
+
+fn stat_prefix(ctx: &Context<'_>, service: &Service, port: &Port, cluster: String) -> String {
+    let pattern = &ctx.mesh().inbound_cluster_stat_name;
+    if pattern.is_empty() {
+        return cluster;
+    }
+    let names = stat_name::ServiceNames::of(&service.hostname, &service.attributes);
+    stat_name::inbound(pattern, &names, port.port, &port.name)
+}
+
+/// Workloads are reached by the address that was asked for, whatever their port.
+fn of_workloads(ctx: &Context<'_>) -> Group {
+    let waypoint = ctx.class.waypoint.as_ref();
+    let mut sources = Vec::new();
+    let parts = parts(ctx, &[], &mut sources);
+    let routes = Box::new(Destinations::new(ctx).direct());
+    let plan = TcpPlan::to_cluster(names::ENCAP, ctx.idle_timeout());
+    Group {
+        service: None,
+        addresses: waypoint
+            .iter()
+            .flat_map(|waypoint| waypoint.workloads.iter().cloned())
+            .collect(),
+        parts,
+        ports: vec![PortPlan {
+            number: 0,
+            protocol: Protocol::Unsupported,
+            http: Some(("direct-http".to_owned(), routes)),
+            tcp: Some(("direct-tcp".to_owned(), plan)),
+        }],
+        sources,
+    }
+}
+
+/// Resolves what the chains of some services share. Both sides are told by the tunnel's end.
+fn parts(ctx: &Context<'_>, services: &[Arc<Service>], sources: &mut Vec<ConfigKey>) -> SideParts {
+    let (snapshot, class) = (ctx.snapshot, ctx.class);
+    let capabilities = Capabilities::of(ctx.proxy());
+    let features = ctx.features();
+    let inbound = ListenerClass::SidecarInbound;
+    let telemetry = Telemetry::resolve_for(snapshot, class, services, inbound);
+    let extensions = Extensions::resolve_for(snapshot, class, services, TrafficSide::Server);
+    let peer = PeerIdentity::FilterState;
+    let policies = PolicyFilters::resolve_for(snapshot, class, services, peer);
+    sources.extend(policies.sources.iter().cloned());
+    let tcp = TcpParts {
+        metadata_exchange: (features.metadata_exchange && capabilities.metadata_exchange)
+            .then(|| metadata_exchange::tcp(features)),
+        custom_policies: policies.tcp_custom.clone(),
+        rbac: policies.tcp_rbac.clone(),
+        ..TcpParts::of(ctx, &telemetry, extensions.clone())
+    };
+    let filters = HttpFilterParts {
+        waypoint: Some(WaypointFilters {
+            upstream_metadata: capabilities.peer_metadata.then(upstream_metadata),
+        }),
+        ..HttpFilterParts::of(ctx, &telemetry, extensions, policies)
+    };
+    SideParts {
+        manager: ManagerParts::new(ctx, Side::Waypoint, &telemetry, filters),
+        tcp,
+        listener_logs: telemetry.listener_logs,
+    }
+}
+
+fn upstream_metadata() -> envoy_types::pb::google::protobuf::Any {
+    let value = serde_json::json!({"upstream_discovery": [{"workload_discovery": {}}]});
+    typed_struct("io.istio.http.peer_metadata.Config", value)
+}
+
+impl MainPlan {
+    /// Hash of everything that the listener is built from.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let Self {
+            groups,
+            http10,
+            logs,
+        } = self;
+        let mut digest = Digest::default();
+        digest.value(&("waypoint", http10, groups.len()));
+        digest.messages(logs);
+        for group in groups {
+            let Group {
+                service,
+                addresses,
+                parts,
+                ports,
+                sources,
+            } = group;
+            digest.value(&(service.as_ref().map(|s| s.fingerprint), addresses, sources));
+            digest.value(&ports.len());
+            for port in ports {
+                let PortPlan {
+                    number,
+                    protocol,
+                    http,
+                    tcp,
+                } = port;
+                digest.value(&(number, protocol, tcp));
+                digest.value(&http.as_ref().map(|(name, _)| name));
+                digest.messages(http.as_ref().map(|(_, routes)| &**routes));
+            }
+            parts.manager.fingerprint(&mut digest);
+            parts.tcp.fingerprint(&mut digest);
+            digest.messages(&parts.listener_logs);
+        }
+        digest.finish()
+    }
+
+    /// The objects behind the listener.
+    pub(super) fn sources(&self) -> std::collections::BTreeSet<ConfigKey> {
+        let sources = self.groups.iter().flat_map(|group| &group.sources);
+        sources.cloned().collect()
+    }
+
+    /// Builds the listener.
+    pub(super) fn build(&self) -> Listener {
+        let mut dispatch = Dispatch::new(self.http10);
+        let mut chains = Vec::new();
+        let mut protocols: BTreeMap<u16, Option<Protocol>> = BTreeMap::new();
+        for group in &self.groups {
+            for port in &group.ports {
+                let named = |named: Option<&String>| named.cloned();
+                let chain = Chain {
+                    tcp: named(port.tcp.as_ref().map(|(name, _)| name)),
+                    http: named(port.http.as_ref().map(|(name, _)| name)),
+                };
+                let port_number = group.service.as_ref().map(|_| port.number);
+                dispatch.add(&group.addresses, port_number, &chain);
+                chains.extend(port_chains(port, group));
+                if group.service.is_some() {
+                    let stated = Some(port.protocol);
+                    let seen = protocols.entry(port.number).or_insert(stated);
+                    // Of two protocols the inspector has to tell which it is.
+                    if *seen != stated {
+                        *seen = None;
+                    }
+                }
+            }
+        }
+        let stated = protocols
+            .into_iter()
+            .filter(|(_, protocol)| protocol.is_some_and(|protocol| !protocol.is_unsupported()));
+        Listener {
+            name: names::MAIN_INTERNAL.to_owned(),
+            traffic_direction: TrafficDirection::Inbound.into(),
+            listener_specifier: Some(ListenerSpecifier::InternalListener(
+                InternalListenerConfig::default(),
+            )),
+            listener_filters: vec![
+                original_dst(),
+                http_inspector_but(stated.map(|(port, _)| port)),
+            ],
+            filter_chain_matcher: Some(dispatch.finish()),
+            filter_chains: chains,
+            access_log: self.logs.clone(),
+            ..Listener::default()
+        }
+    }
+}
+
+fn port_chains(port: &PortPlan, group: &Group) -> Vec<FilterChain> {
+    let is_direct = group.service.is_none();
+    let first = || is_direct.then(connect_authority).into_iter().collect();
+    let mut chains = Vec::new();
+    if let Some((name, plan)) = &port.tcp {
+        let mut filters: Vec<Filter> = first();
+        filters.extend(group.parts.tcp.chain(plan, port.number));
+        chains.push(chain(name, filters));
+    }
+    if let Some((name, routes)) = &port.http {
+        let mut filters: Vec<Filter> = first();
+        filters.push(group.parts.manager.build(ManagerSpec {
+            stat_prefix: format!("inbound_{};", listener_name(BIND, port.number)),
+            routes: Routes::Inline(routes.clone()),
+            chain: HttpChain {
+                grpc_web: port.protocol == Protocol::GrpcWeb,
+                hbone: true,
+                ..HttpChain::default()
+            },
+            http2: port.protocol.is_http2(),
+            quic: false,
+        }));
+        chains.push(chain(name, filters));
+    }
+    chains
+}
+
+fn chain(name: &str, filters: Vec<Filter>) -> FilterChain {
+    FilterChain {
+        name: name.to_owned(),
+        filters,
+        ..FilterChain::default()
+    }
+}
+
+/// Hands the address on to the listener that opens tunnels.
+fn connect_authority() -> Filter {
+    let format = format!("%FILTER_STATE({LOCAL_ADDRESS}:PLAIN)%");
+    let config = SetFilterState {
+        on_new_connection: vec![hbone::state(LOCAL_ADDRESS, "", &format)],
+        ..SetFilterState::default()
+    };
+    network("connect_authority", &config)
+}

@@ -1,0 +1,306 @@
+//! What waypoints send: chains by service and port, routes to what they handle and to others, and
+//! policies of single services.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(clippy::disallowed_methods, reason = "changes say when they came")]
+
+use std::{collections::BTreeMap, time::Instant};
+
+use generators::{cds::Cds, eds::Eds, lds::Lds};
+use intake::{Change, Decoder, Intake, Options};
+use model::{Features, Node, Proxy};
+use pushctx::PushContext;
+use serde_json::{Value, json};
+use xds::{Interest, ResourceSet, type_url};
+
+const MESH: &str = r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: w, namespace: a, labels: {istio.io/waypoint-for: all}}
+spec:
+  gatewayClassName: istio-waypoint
+  listeners: [{name: mesh, port: 15008, protocol: HBONE}]
+status: {addresses: [{type: Hostname, value: w.a.svc.cluster.local}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: w, namespace: a}
+spec:
+  clusterIP: 10.1.0.1
+  clusterIPs: [10.1.0.1]
+  selector: {gateway.networking.k8s.io/gateway-name: w}
+  ports: [{name: mesh, port: 15008, appProtocol: hbone}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: w-0, namespace: a, labels: {gateway.networking.k8s.io/gateway-name: w}}
+status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}], conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: shop, namespace: a, labels: {istio.io/use-waypoint: w}, creationTimestamp: "2024-01-01T00:00:00Z"}
+spec:
+  clusterIP: 10.1.0.2
+  clusterIPs: [10.1.0.2]
+  selector: {app: shop}
+  ports: [{name: http, port: 80}, {name: tcp-db, port: 5432}, {name: any, port: 9000}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: shop-0, namespace: a, labels: {app: shop, version: v1, istio.io/use-waypoint: w}, annotations: {ambient.istio.io/redirection: enabled}}
+status: {phase: Running, podIP: 10.0.0.2, podIPs: [{ip: 10.0.0.2}], conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: shop-1, namespace: a, labels: {kubernetes.io/service-name: shop}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.2], conditions: {ready: true}, targetRef: {kind: Pod, name: shop-0, namespace: a}}]
+ports: [{name: http, port: 8080}, {name: tcp-db, port: 5432}, {name: any, port: 9000}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: other, namespace: b, creationTimestamp: "2024-01-02T00:00:00Z"}
+spec:
+  clusterIP: 10.1.0.3
+  clusterIPs: [10.1.0.3]
+  ports: [{name: http, port: 80}]
+---
+"#;
+
+const ROUTES: &str = r"
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: shop, namespace: a}
+spec:
+  hosts: [shop]
+  http:
+  - match: [{uri: {prefix: /other}}]
+    route: [{destination: {host: other.b.svc.cluster.local}}]
+  - route:
+    - {destination: {host: shop, subset: v1}, weight: 90}
+    - {destination: {host: shop}, weight: 10}
+  tcp:
+  - match: [{port: 5432}]
+    route: [{destination: {host: shop, subset: v1, port: {number: 5432}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: shop, namespace: a}
+spec:
+  host: shop
+  trafficPolicy: {tls: {mode: SIMPLE, sni: shop}}
+  subsets: [{name: v1, labels: {version: v1}}]
+---
+";
+
+const POLICIES: &str = r#"
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: of-service, namespace: a}
+spec:
+  targetRefs: [{kind: Service, group: "", name: shop}]
+  action: DENY
+  rules: [{from: [{source: {namespaces: [bad]}}]}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: of-selector, namespace: a}
+spec:
+  selector: {matchLabels: {gateway.networking.k8s.io/gateway-name: w}}
+  action: ALLOW
+  rules: [{}]
+---
+"#;
+
+/// What the waypoint gets, as JSON by name.
+struct Sent {
+    clusters: BTreeMap<String, Value>,
+    assignments: BTreeMap<String, Value>,
+    listeners: BTreeMap<String, Value>,
+}
+
+fn sent(yaml: &str) -> Sent {
+    let features = Features {
+        ambient: true,
+        ..Features::default()
+    };
+    let mut intake = Intake::new(Options {
+        features,
+        ..Options::default()
+    });
+    let decoder = Decoder {
+        admitted: true,
+        ..Decoder::default()
+    };
+    let decoded = decoder.decode("mesh.yaml", yaml);
+    assert!(!decoded.broken, "{:?}", decoded.findings);
+    let changes: Vec<Change> = decoded.objects.into_iter().map(Change::Apply).collect();
+    intake.apply(changes, Instant::now());
+    let snapshot = PushContext::build(intake.state());
+    let metadata = json!({
+        "NAMESPACE": "a",
+        "CLUSTER_ID": "Kubernetes",
+        "INSTANCE_IPS": "10.0.0.1",
+        "LABELS": {"gateway.networking.k8s.io/gateway-name": "w"},
+    });
+    let proxy = Proxy::parse(&Node {
+        id: "waypoint~10.0.0.1~w-0.a~a.svc.cluster.local".to_owned(),
+        metadata: metadata.as_object().cloned().unwrap(),
+        ..Node::default()
+    })
+    .unwrap();
+    let class = snapshot.resolve(&snapshot.classify(&proxy));
+    let everything = Interest::Everything;
+    let named = |set: ResourceSet, type_url: &str| {
+        let json = |r: &xds::Resource| envoy_json::to_json(type_url, &r.body().to_bytes()).unwrap();
+        set.iter()
+            .map(|r| (r.name().to_string(), json(r)))
+            .collect()
+    };
+    Sent {
+        clusters: named(
+            Cds::new(100).generate(&snapshot, &class, &everything),
+            type_url::CLUSTER,
+        ),
+        assignments: named(
+            Eds::new(100).generate(&snapshot, &class, &everything),
+            type_url::ENDPOINT,
+        ),
+        listeners: named(
+            Lds::default().generate(&snapshot, &class),
+            type_url::LISTENER,
+        ),
+    }
+}
+
+impl Sent {
+    fn chains(&self) -> Vec<&str> {
+        let chains = self.listeners["main_internal"]["filterChains"].as_array();
+        let chains = chains.unwrap().iter();
+        chains.map(|c| c["name"].as_str().unwrap()).collect()
+    }
+
+    /// The last filter of a chain: what terminates it.
+    fn last_filter(&self, name: &str) -> &Value {
+        let chains = self.listeners["main_internal"]["filterChains"].as_array();
+        let mut chains = chains.unwrap().iter();
+        let chain = chains.find(|c| c["name"] == name).unwrap();
+        &chain["filters"].as_array().unwrap().last().unwrap()["typedConfig"]
+    }
+}
+
+fn vip(port: u16, kind: &str) -> String {
+    format!("inbound-vip|{port}|{kind}|shop.a.svc.cluster.local")
+}
+
+#[test]
+fn every_port_has_chains_for_what_it_may_speak() {
+    let sent = sent(MESH);
+    assert_eq!(
+        sent.chains(),
+        [
+            &vip(80, "http"),
+            &vip(5432, "tcp"),
+            &vip(9000, "tcp"),
+            &vip(9000, "http"),
+            "direct-tcp",
+            "direct-http",
+        ]
+    );
+    let listener = &sent.listeners["main_internal"];
+    let matched = &listener["filterChainMatcher"]["matcherTree"]["customMatch"]["typedConfig"];
+    let [service, direct] = matched["rangeMatchers"].as_array().unwrap().as_slice() else {
+        panic!("{matched}");
+    };
+    assert_eq!(
+        service["ranges"],
+        json!([{"addressPrefix": "10.1.0.2", "prefixLen": 32}])
+    );
+    assert_eq!(
+        direct["ranges"],
+        json!([{"addressPrefix": "10.0.0.2", "prefixLen": 32}])
+    );
+    let by_port = &service["onMatch"]["matcher"]["matcherTree"]["exactMatchMap"]["map"];
+    assert_eq!(by_port["5432"]["action"]["name"], vip(5432, "tcp"));
+    let sniffed = &by_port["9000"]["matcher"];
+    assert_eq!(sniffed["onNoMatch"]["action"]["name"], vip(9000, "tcp"));
+    let protocols = &sniffed["matcherTree"]["exactMatchMap"]["map"];
+    assert_eq!(protocols["'h2c'"]["action"]["name"], vip(9000, "http"));
+    // Nothing has to be found out where the protocol is known.
+    let inspector = &listener["listenerFilters"][1]["filterDisabled"];
+    assert_eq!(
+        inspector["orMatch"]["rules"],
+        json!([
+            {"destinationPortRange": {"start": 80, "end": 81}},
+            {"destinationPortRange": {"start": 5432, "end": 5433}},
+        ])
+    );
+    let clusters: Vec<&String> = sent.clusters.keys().collect();
+    assert_eq!(
+        clusters,
+        [
+            "connect_originate",
+            "encap",
+            &vip(5432, "tcp"),
+            &vip(80, "http"),
+            &vip(9000, "http"),
+            &vip(9000, "tcp"),
+            "main_internal",
+        ]
+    );
+    let address = &sent.assignments[&vip(80, "http")]["endpoints"][0]["lbEndpoints"][0];
+    let address = &address["endpoint"]["address"]["envoyInternalAddress"];
+    assert_eq!(address["endpointId"], "10.0.0.2:8080");
+}
+
+#[test]
+fn routes_lead_to_what_is_handled_and_to_others() {
+    let sent = sent(&[MESH, ROUTES].concat());
+    let http = sent.last_filter(&vip(80, "http"));
+    let routes = &http["routeConfig"]["virtualHosts"][0]["routes"];
+    assert_eq!(
+        routes[0]["route"]["cluster"],
+        "outbound|80||other.b.svc.cluster.local"
+    );
+    let weighted = &routes[1]["route"]["weightedClusters"]["clusters"];
+    assert_eq!(weighted[0]["name"], vip(80, "http/v1"));
+    assert_eq!(weighted[1]["name"], vip(80, "http"));
+    assert_eq!(
+        sent.last_filter(&vip(5432, "tcp"))["cluster"],
+        vip(5432, "tcp/v1")
+    );
+    let others = sent
+        .clusters
+        .keys()
+        .filter(|name| name.starts_with("outbound"));
+    assert_eq!(
+        others.collect::<Vec<_>>(),
+        ["outbound|80||other.b.svc.cluster.local"]
+    );
+    let tunnel = &sent.clusters[&vip(80, "http/v1")]["transportSocket"];
+    assert_eq!(tunnel["name"], "internal_upstream");
+    let within = &tunnel["typedConfig"]["transportSocket"];
+    assert_eq!(within["name"], "envoy.transport_sockets.tls");
+    assert_eq!(within["typedConfig"]["sni"], "shop");
+    let of_subset = &sent.assignments[&vip(80, "http/v1")]["endpoints"];
+    assert_eq!(of_subset.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn policies_of_a_service_are_in_its_chains_only() {
+    let sent = sent(&[MESH, POLICIES].concat());
+    let filters = |chain: &str| {
+        let http = sent.last_filter(chain);
+        let filters = http["httpFilters"].as_array().unwrap().iter();
+        filters
+            .filter(|f| f["name"] == "envoy.filters.http.rbac")
+            .map(Value::to_string)
+            .collect::<Vec<_>>()
+    };
+    let [deny] = filters(&vip(80, "http")).try_into().unwrap();
+    assert!(
+        deny.contains("DENY") && deny.contains("io.istio.peer_principal"),
+        "{deny}"
+    );
+    assert_eq!(filters("direct-http"), Vec::<String>::new());
+}
