@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod deny;
 mod descriptors;
 mod policies;
 mod root;
@@ -22,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs every check: format, lints, all tests, the conformance corpus, real Envoys, a real API server.
+    /// Runs every check: format, lints, what is linked, all tests, the conformance corpus, real Envoys, a real API server.
     Test {
         /// Leaves out the tests that need Envoy, or a Kubernetes API server.
         #[arg(long)]
@@ -80,6 +81,8 @@ enum Command {
     },
     /// Builds istiod with different throttle policies, and checks what is linked.
     Policies,
+    /// Checks licences, sources and known vulnerabilities of what is linked, by cargo-deny, which it fetches.
+    Deny,
     /// Rebuilds the protobuf descriptors that crate envoy-json carries.
     Descriptors {
         /// Only checks that what is checked in is current.
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Command::BenchReport { meshes } => bench::report(&meshes),
         Command::BenchSmoke { update } => bench::smoke(update),
         Command::Policies => policies::check(),
+        Command::Deny => deny::check(),
         Command::Descriptors { check: true } => descriptors::check(),
         Command::Descriptors { check: false } => descriptors::build(),
     };

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::{policies, root};
+use crate::{deny, policies, root};
 
 /// One check: what it is, and the arguments of cargo.
 struct Step {
@@ -82,11 +82,16 @@ const KUBERNETES: Step = Step {
     ],
 };
 
+const LINKED: &str = "what is linked: licences, sources, known vulnerabilities";
 const POLICIES: &str = "throttle policies swapped when built";
 
 /// Runs all checks and stops at the first that fails.
 pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
     let mut done = Vec::new();
+    if !quick {
+        eprintln!("== {LINKED}: cargo xtask deny");
+        done.push((LINKED, timed(deny::check)?));
+    }
     for step in &STEPS {
         done.push((step.name, step.run()?));
     }
@@ -105,7 +110,7 @@ pub(crate) fn run(quick: bool) -> anyhow::Result<()> {
     eprintln!("  {:6.1} s  in all", all.as_secs_f64());
     if quick {
         eprintln!(
-            "Left out by --quick: {}; {}; {POLICIES} (`cargo xtask test` runs them)",
+            "Left out by --quick: {LINKED}; {}; {}; {POLICIES} (`cargo xtask test` runs them)",
             ENVOY.name, KUBERNETES.name
         );
     }
