@@ -41,7 +41,7 @@ const STEPS: [Step; 3] = [
 ];
 
 const ENVOY: Step = Step {
-    name: "end to end with real Envoys",
+    name: "end to end with real Envoys, openssl and a browser",
     // Two at a time: some of them measure nothing but wait for other processes.
     cargo: &[
         "test",
@@ -54,6 +54,8 @@ const ENVOY: Step = Step {
         "identities",
         "--test",
         "openssl",
+        "--test",
+        "status_page",
         "--",
         "--ignored",
         "--test-threads",

@@ -216,6 +216,7 @@ async fn serve(
         } else {
             &args.peers
         })?,
+        throttle: gate.clone(),
         metrics: metrics.clone(),
     });
     tasks.spawn({
@@ -663,6 +664,12 @@ impl Pipeline {
             let begun = std::time::Instant::now();
             let next = Arc::new(self.snapshots.snapshot().next(state, request));
             let elapsed = begun.elapsed();
+            self.metrics.recent.begin(
+                next.state().root.clone(),
+                request,
+                (batch.events, elapsed),
+                std::time::Instant::now(),
+            );
             publisher.publish(next.clone());
             self.metrics.patches.collect(next.patch_outcomes());
             self.metrics.patches.changed(request);

@@ -11,9 +11,11 @@ use xds::{Delivered, Observer, Rejected, StreamInfo, type_url};
 
 mod certificates;
 mod distribution;
+mod recent;
 
 pub(crate) use self::certificates::{CertificateMetrics, Unsigned};
 use self::distribution::DistributionMetrics;
+pub(crate) use self::recent::{Publication, Recent};
 use crate::{patch_status::PatchStatus, tables::TableMetrics};
 
 /// Upper bounds of times, in seconds.
@@ -56,6 +58,8 @@ pub(crate) struct Metrics {
     pub(crate) distribution: DistributionMetrics,
     /// The authority and what it issues.
     pub(crate) certificates: CertificateMetrics,
+    /// The last publications.
+    pub(crate) recent: Recent,
 }
 
 impl Metrics {
@@ -182,6 +186,7 @@ impl Metrics {
             tables: TableMetrics::register(&registry)?,
             distribution: DistributionMetrics::register(&registry)?,
             certificates: CertificateMetrics::register(&registry)?,
+            recent: Recent::default(),
             inbound: counter("pilot_inbound_updates", "Changes that arrived.", &["type"])?,
             registry,
         })
@@ -274,6 +279,9 @@ impl Observer for Metrics {
         self.config_size
             .with_label_values(&[delivered.type_url])
             .observe(delivered.bytes as f64);
+        if !delivered.answers_request {
+            self.recent.pushed(delivered.root, delivered.bytes);
+        }
         tracing::info!(
             proxy = %stream.node,
             type_url = kind,

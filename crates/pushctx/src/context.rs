@@ -297,6 +297,7 @@ fn same_settings(old: &MeshState, new: &MeshState) -> bool {
 fn same<T: PartialEq>(old: &Arc<T>, new: &Arc<T>) -> bool {
     Arc::ptr_eq(old, new) || old == new
 }
+
 /// The key of a service, to look up what is kept by it without making one.
 struct KeyOf<'a>(&'a Service);
 
@@ -308,7 +309,12 @@ impl Equivalent<ServiceKey> for KeyOf<'_> {
 
 impl Comparable<ServiceKey> for KeyOf<'_> {
     fn compare(&self, key: &ServiceKey) -> Ordering {
-        let namespace = self.0.attributes.namespace.cmp(&key.namespace);
-        namespace.then_with(|| self.0.hostname.cmp(&key.hostname))
+        // Names of namespaces are shared: most often the addresses tell without a look at the text.
+        let (namespace, other) = (&self.0.attributes.namespace, &key.namespace);
+        let by_namespace = match Arc::ptr_eq(namespace, other) {
+            true => Ordering::Equal,
+            false => namespace.cmp(other),
+        };
+        by_namespace.then_with(|| self.0.hostname.cmp(&key.hostname))
     }
 }

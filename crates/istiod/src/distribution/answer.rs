@@ -252,6 +252,67 @@ pub struct MeshAnswer {
     pub refused: Vec<RefusedAnswer>,
     /// Objects that are set aside because clients rejected what is built from them.
     pub set_aside: Vec<SetAsideAnswer>,
+    /// The connected clients by what they are, the most numerous first.
+    #[serde(default)]
+    pub classes: Vec<ClassAnswer>,
+    /// Namespaces whose changes are held back because there are too many of them.
+    #[serde(default)]
+    pub throttled: Vec<ThrottledAnswer>,
+    /// The last publications, the newest first.
+    #[serde(default)]
+    pub pushes: Vec<PushAnswer>,
+}
+
+/// The connected clients that are served alike.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClassAnswer {
+    /// What they are: type, namespace and labels. Classes that differ otherwise count together.
+    pub class: String,
+    /// How many there are.
+    pub proxies: usize,
+    /// How many of them have everything that they ought to have.
+    pub current: usize,
+}
+
+/// A namespace that is throttled.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ThrottledAnswer {
+    /// The namespace.
+    pub namespace: String,
+    /// The replica that throttles it.
+    pub replica: String,
+    /// Seconds that it has been throttled.
+    pub seconds: f64,
+    /// Changes that were held in that time.
+    pub held: u64,
+    /// Seconds that a change waits now, at most.
+    pub delay_seconds: f64,
+    /// The object that changed most often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noisiest: Option<String>,
+}
+
+/// What was published, why, and what it cost.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PushAnswer {
+    /// The replica that published it.
+    pub replica: String,
+    /// Seconds since then.
+    pub seconds_ago: f64,
+    /// Why: the labels of `pilot_push_triggers`.
+    pub reasons: Vec<String>,
+    /// How many objects and services' endpoints changed.
+    pub changes: usize,
+    /// Some of them.
+    pub changed: Vec<String>,
+    /// How many events were merged into it.
+    pub events: u64,
+    /// Seconds that the snapshot took to build.
+    pub build_seconds: f64,
+    /// Responses that were pushed for it.
+    pub responses: u64,
+    /// The sizes of the resources in them, summed up.
+    pub bytes: u64,
 }
 
 /// What became of the changes of one kind.

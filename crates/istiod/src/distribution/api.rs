@@ -275,13 +275,12 @@ async fn mesh(
     if let Sight::Namespace(own) = &sight {
         return Err(foreign(own));
     }
-    let mut answer = on_pool(distribution.clone(), Distribution::mesh).await?;
-    if !query.local {
-        let own = distribution.0.replica.clone();
-        let path = format!("{BASE}?");
-        answer.merge(distribution.peers().ask(&own, &path).await);
-    }
-    Ok(Json(answer))
+    let answer = if query.local {
+        distribution.own_mesh().await
+    } else {
+        distribution.whole_mesh().await
+    };
+    answer.map(Json)
 }
 
 /// Proves what the published state says of a configuration.

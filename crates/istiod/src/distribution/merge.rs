@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::{
-    ConfigAnswer, Counts, KindAnswer, MeshAnswer, ProxiesAnswer, RefusedAnswer, SetAsideAnswer,
-    Stage, Standing, Unreachable,
+    ClassAnswer, ConfigAnswer, Counts, KindAnswer, MeshAnswer, ProxiesAnswer, RefusedAnswer,
+    SetAsideAnswer, Stage, Standing, Unreachable,
 };
 
 /// What another replica said: an answer, that it does not know what was asked about, or nothing.
@@ -82,7 +82,14 @@ impl MeshAnswer {
             self.pending.extend(other.pending);
             self.refused = merge_refused(&self.refused, &other.refused);
             self.set_aside = merge_aside(&self.set_aside, &other.set_aside);
+            self.classes = merge_classes(&self.classes, &other.classes);
+            self.throttled.extend(other.throttled);
+            self.pushes.extend(other.pushes);
         }
+        self.throttled
+            .sort_by(|a, b| (&a.namespace, &a.replica).cmp(&(&b.namespace, &b.replica)));
+        self.pushes
+            .sort_by(|a, b| a.seconds_ago.total_cmp(&b.seconds_ago));
         self.pending.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         self.unreachable.extend(heard.unreachable);
     }
@@ -141,6 +148,22 @@ fn merge_aside(ours: &[SetAsideAnswer], theirs: &[SetAsideAnswer]) -> Vec<SetAsi
         }
     }
     merged
+}
+
+fn merge_classes(ours: &[ClassAnswer], theirs: &[ClassAnswer]) -> Vec<ClassAnswer> {
+    let mut merged: BTreeMap<&str, ClassAnswer> = BTreeMap::new();
+    for class in ours.iter().chain(theirs) {
+        let sum = merged.entry(&class.class).or_insert_with(|| ClassAnswer {
+            proxies: 0,
+            current: 0,
+            ..class.clone()
+        });
+        sum.proxies += class.proxies;
+        sum.current += class.current;
+    }
+    let mut classes: Vec<_> = merged.into_values().collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.proxies));
+    classes
 }
 
 #[cfg(test)]

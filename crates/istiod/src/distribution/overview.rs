@@ -1,17 +1,83 @@
 //! The mesh at a glance.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use tokio::time::Instant;
+use generators::Mesh;
+use model::ProxyType;
+use pushctx::ClassKey;
+use tokio::time::{Instant, timeout};
+use xds::Server;
 
 use super::{
     Distribution,
-    answer::{MeshAnswer, RefusedAnswer, SetAsideAnswer},
+    answer::{ClassAnswer, MeshAnswer, PushAnswer, RefusedAnswer, SetAsideAnswer, ThrottledAnswer},
+    api::{self, Refusal},
 };
+use crate::metrics::Publication;
+
+/// How long the throttle may take to answer: it answers after the changes that came before.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Distribution {
+    /// Describes what all replicas see of the mesh.
+    ///
+    /// # Errors
+    /// When this one stops.
+    pub(super) async fn whole_mesh(&self) -> Result<MeshAnswer, Refusal> {
+        let mut answer = self.own_mesh().await?;
+        let path = format!("{}?", api::BASE);
+        answer.merge(self.peers().ask(&self.0.replica, &path).await);
+        Ok(answer)
+    }
+
     /// Describes what this replica sees of the mesh.
-    pub(crate) fn mesh(&self) -> MeshAnswer {
+    ///
+    /// # Errors
+    /// When it stops.
+    pub(super) async fn own_mesh(&self) -> Result<MeshAnswer, Refusal> {
+        let mut answer = api::on_pool(self.clone(), Self::counted).await?;
+        answer.throttled = self.throttled().await;
+        Ok(answer)
+    }
+
+    async fn throttled(&self) -> Vec<ThrottledAnswer> {
+        let status = timeout(PATIENCE, self.0.throttle.status()).await;
+        let Ok(Some(status)) = status else {
+            return Vec::new();
+        };
+        let throttled = status.throttled.into_iter().map(|tenant| ThrottledAnswer {
+            namespace: tenant.tenant.to_string(),
+            replica: self.0.replica.clone(),
+            seconds: tenant.throttled_for.as_secs_f64(),
+            held: tenant.held,
+            delay_seconds: tenant.report.delay.as_secs_f64(),
+            noisiest: tenant
+                .noisiest
+                .first()
+                .map(|(object, _)| object.to_string()),
+        });
+        throttled.collect()
+    }
+
+    fn pushes(&self, now: std::time::Instant) -> Vec<PushAnswer> {
+        let pushes = self.0.metrics.recent.list().into_iter();
+        let answer = |push: Publication| PushAnswer {
+            replica: self.0.replica.clone(),
+            seconds_ago: now.saturating_duration_since(push.at).as_secs_f64(),
+            reasons: push.reasons.into_iter().map(str::to_owned).collect(),
+            changes: push.changes,
+            changed: push.named,
+            events: push.events,
+            build_seconds: push.built.as_secs_f64(),
+            responses: push.responses,
+            bytes: push.bytes,
+        };
+        pushes.map(answer).collect()
+    }
+
+    /// Counts, without the throttle.
+    fn counted(&self) -> MeshAnswer {
+        let now = Instant::now().into_std();
         let mut refused: BTreeMap<(String, String, String), usize> = BTreeMap::new();
         let summary = self.0.server.summary(|type_url, held_back| {
             if let Some(refusal) = &held_back.refusal {
@@ -31,7 +97,7 @@ impl Distribution {
             configs: stats.keys,
             states: stats.states,
             kinds: tracker.kinds(),
-            pending: tracker.pending(&self.0.replica, Instant::now().into_std()),
+            pending: tracker.pending(&self.0.replica, now),
             refused: refused
                 .into_iter()
                 .map(|((type_url, resource, error), proxies)| RefusedAnswer {
@@ -50,6 +116,49 @@ impl Distribution {
                     classes,
                 })
                 .collect(),
+            classes: classes(&self.0.server),
+            throttled: Vec::new(),
+            pushes: self.pushes(now),
         }
     }
+}
+
+/// Counts the clients by what they are.
+fn classes(server: &Server<Mesh>) -> Vec<ClassAnswer> {
+    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    server.classes(|class, summary| {
+        let (proxies, current) = counts.entry(named(class)).or_default();
+        *proxies += summary.connected;
+        *current += summary.current;
+    });
+    let counts = counts.into_iter();
+    let classes = counts.map(|(class, (proxies, current))| ClassAnswer {
+        class,
+        proxies,
+        current,
+    });
+    let mut classes: Vec<_> = classes.collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.proxies));
+    classes
+}
+
+/// Type, namespace and labels, as people know a workload.
+fn named(class: &ClassKey) -> String {
+    let kind = match class.proxy.proxy_type {
+        ProxyType::Sidecar => "sidecar",
+        ProxyType::Router => "router",
+        ProxyType::Waypoint => "waypoint",
+        ProxyType::Ztunnel => "ztunnel",
+    };
+    let mut name = format!("{kind} {}", class.proxy.namespace);
+    let labels = class.labels.iter();
+    // Where it runs is not what it is.
+    let labels = labels.filter(|(key, _)| !key.contains("topology"));
+    for (index, (key, value)) in labels.enumerate() {
+        name.push_str(if index == 0 { " " } else { "," });
+        name.push_str(key);
+        name.push('=');
+        name.push_str(value);
+    }
+    name
 }

@@ -15,8 +15,11 @@ use serde::Deserialize;
 
 use super::{
     Distribution, Key,
-    answer::{ConfigAnswer, MeshAnswer, ProxiesAnswer, Standing, Unreachable},
-    api::{self, BASE},
+    answer::{
+        ClassAnswer, ConfigAnswer, MeshAnswer, ProxiesAnswer, PushAnswer, Standing,
+        ThrottledAnswer, Unreachable,
+    },
+    api::{self, BASE, Refusal},
     ask::Wanted,
 };
 
@@ -25,6 +28,9 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Proxies that a search lists.
 const LISTED: usize = 200;
+
+/// Classes and publications that the page lists.
+const SHOWN: usize = 20;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}\
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25rem .75rem;border-bottom:1px solid #bbb;\
@@ -44,13 +50,13 @@ pub(super) struct Search {
 pub(super) async fn page(
     State(distribution): State<Distribution>,
     Query(search): Query<Search>,
-) -> Html<String> {
+) -> Result<Html<String>, Refusal> {
     let found = match search.q.trim() {
         "" => String::new(),
         text => distribution.find(text).await,
     };
-    let mesh = fragment(&distribution.whole_mesh().await);
-    Html(format!(
+    let mesh = fragment(&distribution.whole_mesh().await?);
+    Ok(Html(format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Mesh status</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\
          <h1>Mesh status</h1><form role=\"search\"><label for=\"q\">A configuration \
@@ -58,7 +64,7 @@ pub(super) async fn page(
          value=\"{}\" autofocus> <button>Search</button></form>{found}<main id=\"mesh\" \
          aria-live=\"polite\">{mesh}</main><script>{SCRIPT}</script></body></html>",
         escape(&search.q)
-    ))
+    )))
 }
 
 /// The part of the page that changes, whenever it does.
@@ -69,7 +75,8 @@ pub(super) async fn live(
     let events = futures::stream::unfold(first, async |(distribution, shown)| {
         loop {
             tokio::time::sleep(LOOK).await;
-            let now = fragment(&distribution.whole_mesh().await);
+            // The page stays as it is when the process stops.
+            let now = fragment(&distribution.whole_mesh().await.ok()?);
             if now != shown {
                 let event = Event::default().data(now.clone());
                 return Some((Ok(event), (distribution, now)));
@@ -80,14 +87,6 @@ pub(super) async fn live(
 }
 
 impl Distribution {
-    /// What all replicas see of the mesh.
-    async fn whole_mesh(&self) -> MeshAnswer {
-        let mut answer = self.mesh();
-        let heard = self.peers().ask(&self.0.replica, &format!("{BASE}?")).await;
-        answer.merge(heard);
-        answer
-    }
-
     /// Looks for a configuration or for proxies.
     async fn find(&self, text: &str) -> String {
         let Ok(key) = text.parse::<Key>() else {
@@ -206,6 +205,9 @@ fn fragment(mesh: &MeshAnswer) -> String {
     let kinds: Vec<_> = kinds.collect();
     let columns = ["Kind", "Changes", "Accepted", "Mean time", "Longest time"];
     html.push_str(&table("Convergence", &columns, &kinds));
+    html.push_str(&throttled(&mesh.throttled));
+    html.push_str(&pushes(&mesh.pushes));
+    html.push_str(&classes(&mesh.classes));
     let replicas = mesh.replicas.iter().map(|replica| {
         vec![
             replica.name.clone(),
@@ -216,6 +218,88 @@ fn fragment(mesh: &MeshAnswer) -> String {
     let replicas: Vec<_> = replicas.collect();
     html.push_str(&table("Replicas", &["Name", "Proxies", "Root"], &replicas));
     html
+}
+
+fn throttled(throttled: &[ThrottledAnswer]) -> String {
+    let rows = throttled.iter().map(|throttled| {
+        vec![
+            throttled.namespace.clone(),
+            throttled.replica.clone(),
+            age(throttled.seconds),
+            throttled.held.to_string(),
+            format!("{:.1} s", throttled.delay_seconds),
+            throttled.noisiest.clone().unwrap_or_default(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let columns = [
+        "Namespace",
+        "Replica",
+        "For",
+        "Held changes",
+        "Delay",
+        "Noisiest object",
+    ];
+    table("Throttled namespaces", &columns, &rows)
+}
+
+fn pushes(pushes: &[PushAnswer]) -> String {
+    let rows = pushes.iter().take(SHOWN).map(|push| {
+        let mut cause = push.changed.join(", ");
+        let unnamed = push.changes.saturating_sub(push.changed.len());
+        if unnamed > 0 {
+            write!(cause, " and {unnamed} more").ok();
+        }
+        vec![
+            age(push.seconds_ago),
+            push.replica.clone(),
+            push.reasons.join(", "),
+            cause,
+            push.events.to_string(),
+            format!("{:.1} ms", push.build_seconds * 1000.0),
+            push.responses.to_string(),
+            push.bytes.to_string(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let columns = [
+        "Ago",
+        "Replica",
+        "Reason",
+        "Changed",
+        "Events",
+        "Snapshot",
+        "Responses",
+        "Bytes",
+    ];
+    table("Last pushes", &columns, &rows)
+}
+
+fn classes(classes: &[ClassAnswer]) -> String {
+    let rows = classes.iter().take(SHOWN).map(|class| {
+        vec![
+            class.class.clone(),
+            class.proxies.to_string(),
+            class.current.to_string(),
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    let columns = ["Class", "Proxies", "Have everything"];
+    let mut html = table("Connected proxies", &columns, &rows);
+    let unlisted = classes.len().saturating_sub(SHOWN);
+    if unlisted > 0 {
+        write!(html, "<p>And {unlisted} smaller classes.</p>").ok();
+    }
+    html
+}
+
+/// A time in whole minutes, so that the page changes when something does.
+fn age(seconds: f64) -> String {
+    if seconds < 60.0 {
+        "less than 1 min".to_owned()
+    } else {
+        format!("{:.0} min", (seconds / 60.0).floor())
+    }
 }
 
 fn lost(unreachable: &[Unreachable]) -> String {
@@ -307,6 +391,33 @@ mod tests {
         let inert = "&lt;script&gt;alert(&#39;&quot;&amp;&#39;)&lt;/script&gt;";
         assert!(html.contains(inert), "{html}");
         assert!(!html.contains("<script"), "{html}");
+    }
+
+    #[test]
+    fn a_push_says_why_and_what_it_cost() {
+        let push = PushAnswer {
+            replica: "one".into(),
+            seconds_ago: 125.0,
+            reasons: vec!["config".into()],
+            changes: 7,
+            changed: vec!["VirtualService/shop/a".into()],
+            events: 9,
+            build_seconds: 0.0012,
+            responses: 4,
+            bytes: 512,
+        };
+        let html = pushes(&[push]);
+        for cell in [
+            "2 min",
+            "config",
+            "VirtualService/shop/a and 6 more",
+            "9",
+            "1.2 ms",
+            "4",
+            "512",
+        ] {
+            assert!(html.contains(&format!("<td>{cell}</td>")), "{cell}: {html}");
+        }
     }
 
     #[test]

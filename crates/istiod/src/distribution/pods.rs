@@ -62,6 +62,9 @@ struct Term {
     namespaces: Table<Namespace>,
     /// Services that pods which wait have been endpoints of: the last slice may be gone already.
     services: BTreeMap<NamespacedName, BTreeSet<ServiceKey>>,
+    /// The pods whose services have been looked for, in these states: arrived and published.
+    searched: BTreeSet<NamespacedName>,
+    states: Option<(MeshState, MeshState)>,
     /// What was wanted at the last look, and since when.
     wanted: BTreeMap<(NamespacedName, Action), (Wanted, Instant)>,
 }
@@ -101,6 +104,7 @@ impl<V> Attendant<V> {
         let snapshot = self.distribution.0.snapshots.snapshot();
         let published = snapshot.state().clone();
         drop(snapshot);
+        term.search_again_if_changed(&state, &published);
         let mut spreads = BTreeMap::new();
         let mut known = BTreeMap::new();
         let names: Vec<_> = term
@@ -114,7 +118,9 @@ impl<V> Attendant<V> {
             };
             let addresses = addresses(pod);
             let services = term.services.entry(name.clone()).or_default();
-            services.extend(services_of(pod, &addresses, &state, &published));
+            if term.searched.insert(name.clone()) {
+                services.extend(services_of(pod, &addresses, &state, &published));
+            }
             let mut spread = Spread {
                 published: true,
                 presence: Presence::Absent,
@@ -219,6 +225,7 @@ impl Term {
                     new: (name, pod), ..
                 } => {
                     self.waiting.on_pod(name.clone(), facts(pod));
+                    self.searched.remove(name);
                 }
                 DiffItem::Remove(name, _) => {
                     self.waiting.on_pod(name.clone(), None);
@@ -227,6 +234,22 @@ impl Term {
             }
         }
         self.pods = pods.clone();
+    }
+
+    /// Forgets whose services are known when something has changed that [`services_of`] reads: it
+    /// goes over a whole namespace for each pod.
+    fn search_again_if_changed(&mut self, arrived: &MeshState, published: &MeshState) {
+        let same = self.states.as_ref().is_some_and(|(old, shown)| {
+            let (entries, old_entries) = (&arrived.objects.service_entries, &old.objects);
+            old.services.ptr_eq(&arrived.services)
+                && old.endpoints.ptr_eq(&arrived.endpoints)
+                && old_entries.service_entries.ptr_eq(entries)
+                && shown.endpoints.ptr_eq(&published.endpoints)
+        });
+        if !same {
+            self.searched.clear();
+            self.states = Some((arrived.clone(), published.clone()));
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What one client has and what it lacks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Followed, Survey, root_of};
+use super::{Followed, Group, Survey, root_of};
 use crate::observer::StreamInfo;
 use crate::status::HeldBackResource;
 use crate::{Resource, Server, World};
@@ -71,17 +72,33 @@ impl<W: World> Server<W> {
             current: 0,
         };
         for group in &survey.groups {
-            let types = group.types.iter();
-            let current = types.clone().all(|followed| followed.is_current(seq));
-            if current && !group.moved && !group.types.is_empty() {
+            if group.is_current(seq) {
                 summary.current += group.members.len();
             }
-            for followed in types {
+            for followed in &group.types {
                 let members = group.members.iter().flat_map(|_| &followed.held_back);
                 members.for_each(|held_back| refused(&followed.type_url, held_back));
             }
         }
         summary
+    }
+
+    /// Calls `visit` for every class that has clients, with their numbers.
+    pub fn classes(&self, mut visit: impl FnMut(&W::Class, Summary)) {
+        let survey: Survey<W> = self.survey();
+        let seq = self.hub().current().map_or(0, |published| published.seq);
+        let mut classes: BTreeMap<usize, (&Group<W>, Summary)> = BTreeMap::new();
+        for group in &survey.groups {
+            let at = Arc::as_ptr(&group.cell).addr();
+            let (_, sum) = classes.entry(at).or_insert((group, Summary::default()));
+            sum.connected += group.members.len();
+            if group.is_current(seq) {
+                sum.current += group.members.len();
+            }
+        }
+        for (group, sum) in classes.into_values() {
+            visit(group.cell.class(), sum);
+        }
     }
 
     /// Returns what the clients whose node id `wanted` accepts have and lack, in order of stream
@@ -116,6 +133,14 @@ impl<W: World> Server<W> {
         }
         proxies.sort_by_key(|proxy| proxy.stream.id);
         proxies
+    }
+}
+
+impl<W: World> Group<W> {
+    /// Returns whether its members have accepted everything that they ought to hold.
+    fn is_current(&self, seq: u64) -> bool {
+        let mut types = self.types.iter();
+        !self.moved && !self.types.is_empty() && types.all(|followed| followed.is_current(seq))
     }
 }
 
