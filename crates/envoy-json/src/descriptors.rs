@@ -10,12 +10,15 @@ use prost_reflect::{DescriptorPool, MessageDescriptor};
 /// Prefix of the type URLs that we write.
 pub const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(unpack);
+
+/// Unpacks the descriptors once more, for who needs them only once: they take 13 MB.
+pub(crate) fn unpack() -> DescriptorPool {
     let packed = include_bytes!("../descriptors/envoy.binpb.zst");
     let bytes = zstd::decode_all(packed.as_slice()).unwrap_or_default();
     // A test proves that the checked-in set loads; an empty pool knows no type and fails no caller.
     DescriptorPool::decode(bytes.as_slice()).unwrap_or_default()
-});
+}
 
 /// Returns the pool of all descriptors; the first call unpacks it (some 10 ms).
 pub fn pool() -> &'static DescriptorPool {

@@ -83,7 +83,9 @@ impl Plans {
     }
 
     fn build() -> Self {
-        let messages: Vec<MessageDescriptor> = descriptors::pool()
+        // Not the pool that stays: only who reads or writes JSON needs that.
+        let pool = descriptors::unpack();
+        let messages: Vec<MessageDescriptor> = pool
             .all_messages()
             .filter(|message| !message.is_map_entry())
             .collect();
