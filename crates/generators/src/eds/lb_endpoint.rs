@@ -214,10 +214,8 @@ fn workload(inputs: &AssignmentInputs, endpoint: &Endpoint) -> String {
     };
     let name = canonical_name(labels).unwrap_or(&endpoint.workload_name);
     let revision = canonical_revision(labels);
-    format!(
-        "{};{namespace};{name};{revision};{}",
-        endpoint.workload_name, endpoint.cluster
-    )
+    let (workload, cluster) = (&endpoint.workload_name, &endpoint.cluster);
+    [workload, namespace, name, revision, cluster].join(";")
 }
 
 fn first<'a>(labels: &'a Labels, keys: &[&str]) -> Option<&'a str> {
