@@ -264,16 +264,16 @@ async fn serve(
         metrics = %monitoring.local_addr()?,
         "listening"
     );
-    tasks.spawn(http::serve(
-        http,
-        http::readiness(shown.clone()),
-        stopped(&stop),
-    ));
-    tasks.spawn(http::serve(
-        monitoring,
-        http::monitoring(shown),
-        stopped(&stop),
-    ));
+    for (listener, router) in [
+        (http, http::readiness(shown.clone())),
+        (monitoring, http::monitoring(shown)),
+    ] {
+        let serving = http::serve(listener, router, stopped(&stop));
+        tasks.spawn(async move {
+            serving.await;
+            Ok(())
+        });
+    }
 
     let (names, named) = watch::channel(intake.names_to_resolve());
     let (key_sources, keyed) = watch::channel(intake.keys_to_fetch());

@@ -1,6 +1,8 @@
 //! HTTP ports: readiness, version, metrics and what the server sees (observability §1).
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+mod serve;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::{Json, Router, extract::State, http::StatusCode, response::IntoResponse, routing::get};
@@ -15,6 +17,7 @@ use tokio::{
 };
 use xds::Server;
 
+pub(crate) use self::serve::serve;
 use crate::{
     access::{Access, Audience},
     cluster::Cluster,
@@ -108,22 +111,6 @@ pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         socket.listen(BACKLOG)
     };
     listen().with_context(|| format!("listen on {address}"))
-}
-
-/// Serves until `shutdown` completes.
-///
-/// # Errors
-/// When the listener fails.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> anyhow::Result<()> {
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service)
-        .with_graceful_shutdown(shutdown)
-        .await
-        .context("serve HTTP")
 }
 
 async fn ready(State(shown): State<Arc<Shown>>) -> StatusCode {

@@ -63,6 +63,9 @@ pub struct Settings {
     pub streams_per_second: f64,
     /// Streams of one connection; `ISTIO_GPRC_MAXSTREAMS`, 100000.
     pub streams_per_connection: u32,
+    /// Streams that one address may have at once, 0 = no limit; `PILOT_MAX_STREAMS_PER_PEER`, 20000: more
+    /// than the proxies of a node, or behind a gateway of a network. Not a variable of the Go istiod.
+    pub streams_per_peer: usize,
     /// Largest request in bytes; `ISTIO_GPRC_MAXRECVMSGSIZE`, 4194304.
     pub receive_bytes: usize,
     /// How often a silent connection is pinged, unless a flag says it; `GRPC_KEEPALIVE_INTERVAL`,
@@ -199,6 +202,12 @@ impl Settings {
             reader.parsed("ISTIO_GPRC_MAXSTREAMS", 100_000, positive, |text| {
                 text.parse().ok().filter(|n| *n > 0)
             });
+        let streams_per_peer = reader.parsed(
+            "PILOT_MAX_STREAMS_PER_PEER",
+            20_000,
+            "a whole number",
+            |text| text.parse().ok(),
+        );
         let receive_bytes = reader.parsed("ISTIO_GPRC_MAXRECVMSGSIZE", 4 << 20, positive, |text| {
             text.parse().ok().filter(|n| *n > 0)
         });
@@ -230,6 +239,7 @@ impl Settings {
             push_throttle,
             streams_per_second,
             streams_per_connection,
+            streams_per_peer,
             receive_bytes,
             keepalive_interval,
             keepalive_timeout,
@@ -305,6 +315,7 @@ impl Settings {
         #[expect(clippy::cast_precision_loss, reason = "at most 100")]
         let automatic = automatic as f64;
         settings.streams_per_second = Some(if rate > 0.0 { rate } else { automatic });
+        settings.streams_per_peer = Some(self.streams_per_peer).filter(|limit| *limit > 0);
         settings.split_bytes = self.split_bytes;
         settings.compress = self.compress;
         settings
@@ -424,8 +435,11 @@ mod tests {
             ("PILOT_MAX_REQUESTS_PER_SECOND", "2.5"),
             ("PILOT_XDS_SPLIT_BYTES", "1000"),
             ("PILOT_XDS_COMPRESSION", "true"),
+            ("PILOT_MAX_STREAMS_PER_PEER", "0"),
         ]);
         assert_eq!(stated.concurrent_pushes, 7);
+        let limits = (automatic.streams_per_peer, stated.streams_per_peer);
+        assert_eq!(limits, (Some(20_000), None));
         assert_eq!(stated.streams_per_second, Some(2.5));
         assert_eq!((stated.split_bytes, stated.compress), (1000, true));
         assert_eq!(

@@ -22,6 +22,7 @@ mod interest;
 mod nonce;
 mod observer;
 mod offload;
+mod peers;
 mod quarantine;
 mod registry;
 mod resource;

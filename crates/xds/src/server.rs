@@ -15,6 +15,7 @@ use crate::class::{ClassCell, Classes, Published, SharedSet};
 use crate::distribution::{Gone, Provenance};
 use crate::observer::{Observer, StreamInfo};
 use crate::offload::for_each;
+use crate::peers::PeerCounts;
 use crate::sync::Mutex;
 use crate::{
     Change, Interest, Registry, ResourceSet, SetAside, Settings, Source, StreamStatus,
@@ -51,6 +52,7 @@ impl<W: World> Server<W> {
             publishing: Mutex::new(()),
             links: Mutex::new(BTreeMap::new()),
             streams: AtomicU64::new(0),
+            peers: PeerCounts::default(),
         };
         Self { hub: Arc::new(hub) }
     }
@@ -182,6 +184,8 @@ pub(crate) struct Hub<W: World> {
     publishing: Mutex<()>,
     pub(crate) links: Mutex<BTreeMap<u64, Arc<Link<W>>>>,
     streams: AtomicU64,
+    /// Streams of each address.
+    pub(crate) peers: PeerCounts,
 }
 
 /// One connection, as seen by publications.

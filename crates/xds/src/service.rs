@@ -23,6 +23,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::admission::Turn;
 use crate::codec::AdsCodec;
+use crate::peers::Counted;
 use crate::server::Hub;
 use crate::stream::{self, Request as DiscoveryMessage, not_ready};
 use crate::sync::Mutex;
@@ -181,11 +182,6 @@ impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W, R> {
         let requests = self.requests.take();
         Box::pin(async move {
             let requests = requests.ok_or_else(|| Status::internal("a stream starts once"))?;
-            let admitted = admit(&hub).await;
-            if let Err(status) = &admitted {
-                hub.observer.refused(status);
-            }
-            admitted?;
             let goodbye = request.extensions().get::<Goodbye>().cloned();
             let (metadata, extensions, _) = request.into_parts();
             let address = match extensions.get::<Remote>() {
@@ -194,6 +190,17 @@ impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W, R> {
                     .get::<TcpConnectInfo>()
                     .and_then(TcpConnectInfo::remote_addr),
             };
+            let counted = count(&hub, address);
+            let admitted = match &counted {
+                // It takes no slot from others.
+                Err(status) => Err(status.clone()),
+                Ok(_) => admit(&hub).await,
+            };
+            if let Err(status) = &admitted {
+                hub.observer.refused(status);
+            }
+            admitted?;
+            let counted = counted?;
             let peer = Peer {
                 address,
                 metadata,
@@ -210,9 +217,25 @@ impl<W: World, R: DiscoveryMessage> StreamingService<R> for Streams<W, R> {
             Ok(Response::new(Outgoing {
                 task: Some(task),
                 receiver,
+                _counted: counted,
             }))
         })
     }
+}
+
+/// Counts a stream among those of its peer, if there is a limit to them.
+fn count<W: World>(hub: &Hub<W>, address: Option<SocketAddr>) -> Result<Option<Counted>, Status> {
+    let (Some(limit), Some(address)) = (hub.settings.streams_per_peer, address) else {
+        return Ok(None);
+    };
+    let counted = hub.peers.count(address.ip(), limit);
+    if counted.is_none() {
+        tracing::warn!(%address, limit, "stream refused: its address has too many");
+        return Err(Status::resource_exhausted(
+            "too many streams of one address",
+        ));
+    }
+    Ok(counted)
 }
 
 /// Waits for the turn of a new stream.
@@ -242,6 +265,7 @@ async fn admit<W: World>(hub: &Hub<W>) -> Result<(), Status> {
 pub(crate) struct Outgoing {
     task: Option<BoxFuture<(), Status>>,
     receiver: mpsc::Receiver<ads::Response>,
+    _counted: Option<Counted>,
 }
 
 impl futures::Stream for Outgoing {

@@ -15,6 +15,10 @@ pub struct Settings {
     /// The size in bytes, of resource bodies, from which a delta response is split. Default 3 MiB:
     /// gRPC clients accept 4 MiB unless told otherwise, and names and framing need room.
     pub split_bytes: usize,
+    /// How many streams one address may have at once. `None` for no limit (the default).
+    pub streams_per_peer: Option<usize>,
+    /// How long a stream may take to say who it is. Default 1 min.
+    pub first_request: Duration,
     /// How many distinct types one stream may subscribe to. Default 64.
     pub types_per_stream: usize,
     /// How many names one stream may subscribe to, of one type. Default 200 000.
@@ -30,6 +34,8 @@ impl Default for Settings {
             streams_per_second: None,
             stream_wait: Duration::from_secs(1),
             split_bytes: 3 << 20,
+            streams_per_peer: None,
+            first_request: Duration::from_mins(1),
             types_per_stream: 64,
             names_per_type: 200_000,
             compress: false,
@@ -45,6 +51,8 @@ pub struct Transport {
     pub streams_per_connection: u32,
     /// The largest request accepted, in bytes. Default 4 MiB.
     pub receive_bytes: usize,
+    /// The most bytes that the headers of one request may have. Default 16 KiB.
+    pub header_bytes: u32,
     /// How often a silent connection is pinged. Default 30 s.
     pub keepalive_interval: Duration,
     /// How long an unanswered ping may stay so before the connection is closed. Default 10 s.
@@ -65,6 +73,7 @@ impl Default for Transport {
         Self {
             streams_per_connection: 100_000,
             receive_bytes: 4 << 20,
+            header_bytes: 16 << 10,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             handshake: Duration::from_mins(2),

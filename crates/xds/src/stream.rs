@@ -125,7 +125,10 @@ pub(crate) async fn serve<W: World, R: Request>(
     responses: mpsc::Sender<Response>,
     goodbye: impl Future<Output = ()>,
 ) -> Result<(), Status> {
-    let (first, node) = match first_request(&hub, &mut requests).await {
+    let within = hub.settings.first_request;
+    let first = tokio::time::timeout(within, first_request(&hub, &mut requests)).await;
+    let silent = |_| Err(Status::deadline_exceeded("no request says who it is"));
+    let (first, node) = match first.unwrap_or_else(silent) {
         Ok(Some(first)) => first,
         Ok(None) => return Ok(()),
         Err(status) => {

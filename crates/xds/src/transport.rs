@@ -106,6 +106,7 @@ where
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(transport.streams_per_connection)
+        .max_header_list_size(transport.header_bytes)
         .keep_alive_interval(transport.keepalive_interval)
         .keep_alive_timeout(transport.keepalive_timeout);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -83,14 +84,14 @@ async fn reports_are_not_answered() {
 async fn before_the_first_publication_streams_are_refused() {
     let mut shop = Shop::open(&[]).await;
     let requests = futures::stream::pending::<DiscoveryRequest>();
-    let mut client = envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient::new(shop.channel().await);
+    let mut client = AggregatedDiscoveryServiceClient::new(shop.channel().await);
     let status = client
         .stream_aggregated_resources(requests)
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     shop.edit(&[(CDS, "a", Some("a1"))]);
-    good(&shop).await;
+    let _good = good(&shop).await;
 }
 
 #[tokio::test]
@@ -321,4 +322,57 @@ async fn a_connection_that_says_nothing_is_closed() {
         socket.read_to_end(&mut greeting).await.ok();
     }
     check_good(&mut shop, &mut client).await;
+}
+
+#[tokio::test]
+async fn one_address_has_so_many_streams_at_once() {
+    let mut settings = Settings::default();
+    settings.streams_per_peer = Some(2);
+    let shop = Shop::open_with(&[(CDS, "a", "a1")], settings, Transport::default()).await;
+    let mut one = good(&shop).await;
+    let two = good(&shop).await;
+    let mut client = AggregatedDiscoveryServiceClient::new(shop.channel().await);
+    let third = client
+        .delta_aggregated_resources(futures::stream::pending())
+        .await;
+    assert_eq!(third.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(shop.log.count("refused ResourceExhausted"), 1);
+    // The others stay, and one that goes makes room.
+    drop(two);
+    while shop.server.connected() > 1 {
+        tokio::task::yield_now().await;
+    }
+    let mut three = good(&shop).await;
+    three.ask(LDS, &[], "").await;
+    one.ask(LDS, &[], "").await;
+}
+
+#[tokio::test]
+async fn large_headers_are_refused() {
+    let mut transport = Transport::default();
+    transport.header_bytes = 4 << 10;
+    let shop = Shop::open_with(&[(CDS, "a", "a1")], Settings::default(), transport).await;
+    let _good = good(&shop).await;
+    let mut client = AggregatedDiscoveryServiceClient::new(shop.channel().await);
+    let mut request = tonic::Request::new(futures::stream::pending());
+    let value = "x".repeat(8 << 10).parse().unwrap();
+    request.metadata_mut().insert("x-large", value);
+    let answer = client.delta_aggregated_resources(request).await;
+    let refused = answer.unwrap().into_inner().message().await.unwrap_err();
+    // By the transport: status 431.
+    assert!(refused.message().contains("431"), "{refused:?}");
+    assert_eq!(shop.log.count("connected"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_say_who_it_is_ends() {
+    let mut shop = Shop::open_in_memory(Settings::default(), Transport::default());
+    shop.edit(&[(CDS, "a", Some("a1"))]);
+    let mut client = AggregatedDiscoveryServiceClient::new(shop.channel().await);
+    let answer = client
+        .delta_aggregated_resources(futures::stream::pending())
+        .await;
+    let ended = answer.unwrap().into_inner().message().await;
+    assert_eq!(ended.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(shop.log.lines(), ["refused DeadlineExceeded"]);
 }
