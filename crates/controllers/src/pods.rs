@@ -275,7 +275,7 @@ pub fn wanted(name: &NamespacedName, pod: &PodFacts, action: Action, now: System
             Part::Metadata,
             json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}}),
         ),
-        Action::OpenGate(reason) => (Part::Status, condition(reason, now)),
+        Action::OpenGate(reason) => (Part::Gate, condition(reason, now)),
     };
     let mut fields = fields;
     // Another pod may have got the name.

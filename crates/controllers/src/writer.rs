@@ -51,17 +51,19 @@ pub enum Part {
     Status,
     /// The conditions in the status of an object that is there, apart from what else is written of it.
     Conditions,
+    /// A condition in the status of an object that is there, which somebody waits for: it does not rest.
+    Gate,
     /// The metadata of an object that is there, as a strategic merge patch: what others have put into its
     /// lists stays.
     Metadata,
 }
 
 impl Part {
-    /// Whether it is of a status.
-    fn is_status(self) -> bool {
+    /// Whether it is left alone for a while after each write.
+    fn rests(self) -> bool {
         match self {
             Self::Status | Self::Conditions => true,
-            Self::Whole | Self::Metadata => false,
+            Self::Whole | Self::Gate | Self::Metadata => false,
         }
     }
 }
@@ -98,7 +100,7 @@ impl Target {
         };
         let part = match self.part {
             Part::Whole | Part::Metadata => "",
-            Part::Status | Part::Conditions => "/status",
+            Part::Status | Part::Conditions | Part::Gate => "/status",
         };
         format!("{root}{scope}/{plural}/{}{part}", self.name)
     }
@@ -329,7 +331,7 @@ impl Writes {
         match outcome {
             Outcome::Done | Outcome::Overtaken => {
                 slot.hold = None;
-                if *outcome == Outcome::Done && target.part.is_status() {
+                if *outcome == Outcome::Done && target.part.rests() {
                     slot.rest = Some(rest(slot.rest, now));
                 }
                 slot.written = ended.filter(|_| *outcome == Outcome::Done);

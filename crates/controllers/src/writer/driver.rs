@@ -67,7 +67,9 @@ async fn apply(client: &Client, write: &Write) -> Outcome {
     const APPLY: &str = "application/apply-patch+yaml";
     let Write { target, object } = write;
     let (query, patch) = match target.part {
-        Part::Whole | Part::Status => (format!("fieldManager={FIELD_OWNER}&force=true"), APPLY),
+        Part::Whole | Part::Status | Part::Gate => {
+            (format!("fieldManager={FIELD_OWNER}&force=true"), APPLY)
+        }
         Part::Conditions => (format!("fieldManager={CONDITION_OWNER}&force=true"), APPLY),
         Part::Metadata => (
             format!("fieldManager={FIELD_OWNER}"),

@@ -205,6 +205,24 @@ fn a_status_that_changes_all_the_time_is_written_now_and_then_and_the_last_one_a
 }
 
 #[test]
+fn what_somebody_waits_for_does_not_rest() {
+    let (mut writes, now) = (Writes::new(1), Instant::now());
+    let gate = Target {
+        part: Part::Gate,
+        ..target("a")
+    };
+    // Whoever writes the whole status overwrites it.
+    for (value, version) in [(1, "1"), (1, "2"), (1, "3")] {
+        writes.want(Wanted {
+            target: gate.clone(),
+            ..wanted("a", value, Some(version))
+        });
+        check(&mut writes, now, &[("a", 1)]);
+        writes.end(now, &gate, &Outcome::Done);
+    }
+}
+
+#[test]
 fn objects_say_what_they_are() {
     let status = Target {
         resource: Resource {
