@@ -49,8 +49,8 @@ fn measure(mesh: &str) -> anyhow::Result<Vec<String>> {
     let mut arguments = vec![
         "bench",
         "--quiet",
-        "-p",
-        "generators",
+        // Not of one package: the features of dependencies are then those of everything else that is built.
+        "--workspace",
         "--bench",
         "scale",
         "--",

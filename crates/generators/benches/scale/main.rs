@@ -1,7 +1,7 @@
 //! What large meshes cost: from objects to the first snapshot, to resources of a class, and what one
 //! change costs then.
 //!
-//! `cargo bench -p generators --bench scale -- [MESH] [NUMBER]...`, where MESH is one of
+//! `cargo bench --workspace --bench scale -- [MESH] [NUMBER]...`, where MESH is one of
 //!
 //! - `se-we SERVICES`: ServiceEntries with one WorkloadEntry each;
 //! - `routes SERVICES ROUTES`: the same with VirtualServices;

@@ -1,6 +1,6 @@
 //! Time and memory of snapshots of a large mesh: 30 000 ServiceEntries with one WorkloadEntry each.
 //!
-//! Run with `cargo bench -p pushctx --bench scale -- [services]`.
+//! Run with `cargo bench -p pushctx --bench snapshot -- [services]`.
 
 #![expect(clippy::print_stdout, reason = "a report for people")]
 #![expect(clippy::disallowed_methods, reason = "measures real time")]
