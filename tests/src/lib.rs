@@ -7,11 +7,13 @@ pub mod corpus;
 pub mod envoy;
 mod generate;
 pub mod http;
+pub mod http3;
 pub mod identity;
 pub mod kubernetes;
 pub mod load;
 pub mod process;
 pub mod tls;
 pub mod traffic;
+pub mod wheel;
 
 pub use generate::{Versions, generate, generate_seeded, on_threads};

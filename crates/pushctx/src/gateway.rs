@@ -114,6 +114,9 @@ pub struct MergedGateway {
     pub auto_passthrough_hosts: BTreeSet<String>,
     /// Secrets that servers refer to, each with who may have it.
     pub credentials: Vec<CredentialReference>,
+    /// The secret with the certificate that is presented to backends whose policy verifies them; `None`
+    /// for none.
+    pub client_certificate: Option<Arc<str>>,
     /// Servers that could not be merged, with the reason.
     pub rejected: Vec<(NamespacedName, String)>,
     /// The Gateways that apply, in order.
@@ -305,7 +308,8 @@ fn fingerprint_of(merged: &MergedGateway) -> u64 {
     let ports: Vec<u64> = merged.ports.iter().map(listener).collect();
     let quic: Vec<u64> = merged.quic.iter().map(listener).collect();
     // Routes, hosts and target ports follow from the servers; credentials do not quite.
-    fingerprint::of(&(ports, quic, &merged.credentials, &merged.gateways))
+    let credentials = (&merged.credentials, &merged.client_certificate);
+    fingerprint::of(&(ports, quic, credentials, &merged.gateways))
 }
 
 #[cfg(test)]

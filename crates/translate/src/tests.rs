@@ -441,6 +441,49 @@ fn certificates_that_verify_backends_must_be_there() {
     check_policy("wellKnownCACertificates: System", "");
 }
 
+/// Says which certificate a Gateway presents to backends, and why not another.
+#[track_caller]
+fn check_client_certificate(reference: &str, expected: Result<&str, &str>) {
+    let yaml = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: c, namespace: edge}}\n\
+         stringData: {{tls.crt: '-----BEGIN CERTIFICATE-----', tls.key: '-----BEGIN PRIVATE KEY-----'}}\n\
+         ---\n\
+         apiVersion: v1\nkind: Secret\nmetadata: {{name: c, namespace: far}}\n\
+         stringData: {{tls.crt: '-----BEGIN CERTIFICATE-----', tls.key: '-----BEGIN PRIVATE KEY-----'}}\n\
+         ---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{name: g, namespace: edge}}\n\
+         spec:\n  gatewayClassName: istio\n  \
+         listeners: [{{name: l, port: 80, protocol: HTTP}}]\n  \
+         tls: {{backend: {{clientCertificateRef: {reference}}}}}\n"
+    );
+    let mut translator = Translator::default();
+    let layered = translator.layer(state(&yaml)).objects;
+    let gateway = layered.gateways.values().next().expect("a gateway");
+    let presented = gateway
+        .meta
+        .annotations
+        .get("internal.istio.io/backend-client-certificate");
+    let reports = translator.reports();
+    let report = reports.gateways.values().next().expect("a report");
+    let resolved = report.resolved.clone().expect("a reference");
+    let refused = resolved.map_err(|refusal| refusal.reason).err();
+    assert_eq!(presented.map(String::as_str), expected.ok());
+    assert_eq!(refused, expected.err());
+}
+
+#[test]
+fn a_gateway_presents_its_certificate_to_backends() {
+    let check = check_client_certificate;
+    check("{name: c}", Ok("kubernetes-gateway://edge/c"));
+    check("{name: missing}", Err("InvalidClientCertificateRef"));
+    check(
+        "{kind: ConfigMap, name: c}",
+        Err("InvalidClientCertificateRef"),
+    );
+    check("{name: c, namespace: far}", Err("RefNotPermitted"));
+}
+
 #[test]
 fn server_names_of_tls_routes_are_cut_to_the_listener() {
     let yaml = "apiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\n\

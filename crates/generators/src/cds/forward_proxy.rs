@@ -101,6 +101,7 @@ impl ForwardProxyInputs {
             server: self.server,
             selects_workloads: spec.is_some_and(|r| r.workload_selector.is_some()),
             forward_proxy: true,
+            certificate: None,
         };
         let applied = upstream_tls::apply(&mut cluster, &mut http, &choice, client);
         upstream_tls::apply_proxy_protocol(&mut cluster, policy.proxy_protocol);
@@ -153,6 +154,7 @@ pub(super) fn allow_any(client: &Client, resolver: Option<SocketAddr>) -> Cluste
         server: ServerMode::Unknown,
         selects_workloads: false,
         forward_proxy: true,
+        certificate: None,
     };
     upstream_tls::apply(&mut cluster, &mut http, &choice, client);
     if http.is_unset() {

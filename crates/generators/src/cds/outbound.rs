@@ -61,6 +61,9 @@ pub(super) struct OutboundClusterInputs {
     pub sni_dnat: bool,
     /// Identities of the service, sorted.
     pub accounts: std::sync::Arc<[std::sync::Arc<str>]>,
+    /// The secret with the certificate that a gateway presents, where a policy of the Gateway API asks
+    /// for TLS.
+    pub certificate: Option<std::sync::Arc<str>>,
     /// How the server is believed to treat mutual TLS.
     pub server: ServerMode,
     /// Every endpoint of the port can be reached through a tunnel.
@@ -264,6 +267,7 @@ impl OutboundClusterInputs {
                 server: self.server,
                 selects_workloads: self.spec().is_some_and(|r| r.workload_selector.is_some()),
                 forward_proxy: false,
+                certificate: self.certificate.as_deref(),
             };
             upstream_tls::apply(cluster, http, &choice, client);
             upstream_tls::apply_proxy_protocol(cluster, policy.proxy_protocol);

@@ -26,6 +26,8 @@ use crate::{
 
 /// Label that makes a service one of an inference pool.
 const SEMANTICS_LABEL: &str = "internal.istio.io/service-semantics";
+/// The annotation of rules that names the Gateway API objects behind them.
+const PARENTS: &str = "internal.istio.io/parents";
 /// Where the proxy's agent answers DNS when the node does not say.
 const AGENT_DNS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 15053);
 
@@ -90,6 +92,7 @@ impl<'a> Planner<'a> {
         let subsets = rule.map_or(0, |r| r.config.spec.subsets.len());
         let accounts = self.snapshot.service_accounts(service);
         let kind = outbound::discovery_type(service, &self.client);
+        let certificate = self.client_certificate(rule);
         let mut inputs = Vec::with_capacity(service.ports.len() * (1 + subsets));
         let mut add = |port: &Port, subset: Option<usize>, sni_dnat: bool| {
             let own = own_policy(rule, subset);
@@ -102,6 +105,7 @@ impl<'a> Planner<'a> {
                 rule: shared_rule,
                 sni_dnat,
                 accounts: accounts.clone(),
+                certificate: certificate.clone(),
                 server: self.server(service, port, policy::asks_passthrough(own)),
                 all_tunnelled: self.client.hbone && all_tunnelled(self.snapshot, service, port),
                 inline: None,
@@ -131,6 +135,15 @@ impl<'a> Planner<'a> {
             }
         }
         inputs
+    }
+
+    /// The certificate that a gateway presents to servers that a policy of the Gateway API verifies.
+    fn client_certificate(&self, rule: Option<&Arc<ConsolidatedRule>>) -> Option<Arc<str>> {
+        let certificate = self.class.gateway.as_ref()?.client_certificate.as_ref()?;
+        let parents = rule?.config.meta.annotations.get(PARENTS)?;
+        parents
+            .starts_with("BackendTLSPolicy/")
+            .then(|| certificate.clone())
     }
 
     /// Inputs for the forward proxies of a wildcard service.

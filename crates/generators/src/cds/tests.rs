@@ -70,11 +70,35 @@ impl Case {
             rule: rule.map(|spec| Shared::new(&Arc::new(consolidated(spec)))),
             sni_dnat: false,
             accounts: Arc::from(["spiffe://cluster.local/ns/default/sa/reviews".into()]),
+            certificate: None,
             server: ServerMode::Offered,
             all_tunnelled: false,
             inline: None,
         }
     }
+}
+
+#[test]
+fn gateways_present_a_certificate_where_a_rule_asks_for_tls_without_one() {
+    let case = Case {
+        kind: "router",
+        ..Case::default()
+    };
+    let ports = [("http", 80, Protocol::Http)];
+    let presented = |mode: &str| {
+        let tls = json!({"mode": mode, "credentialName": "roots", "sni": "a"});
+        let rule = json!({"host": "reviews", "trafficPolicy": {"tls": tls}});
+        let inputs = OutboundClusterInputs {
+            certificate: Some("kubernetes-gateway://edge/c".into()),
+            ..case.outbound(reviews(&ports), 80, Some(rule))
+        };
+        let cluster = to_json(&inputs.build().unwrap());
+        let context = &cluster["transportSocket"]["typedConfig"]["commonTlsContext"];
+        context["tlsCertificateSdsSecretConfigs"][0]["name"].clone()
+    };
+    assert_eq!(presented("SIMPLE"), "kubernetes-gateway://edge/c");
+    assert_eq!(presented("MUTUAL"), "kubernetes://roots");
+    assert_eq!(presented("DISABLE"), Value::Null);
 }
 
 fn reviews(ports: &[(&str, u16, Protocol)]) -> Service {
@@ -380,6 +404,7 @@ fn every_field_of_the_inputs_counts() {
             rule,
             sni_dnat,
             accounts,
+            certificate: Some("kubernetes-gateway://a/b".into()),
             server: ServerMode::Disable,
             all_tunnelled,
             inline,

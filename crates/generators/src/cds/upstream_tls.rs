@@ -82,6 +82,8 @@ pub(super) struct TlsChoice<'a> {
     pub selects_workloads: bool,
     /// The cluster is a dynamic forward proxy.
     pub forward_proxy: bool,
+    /// The secret with a certificate that is presented where the rule names none.
+    pub certificate: Option<&'a str>,
 }
 
 /// The settings in force after defaults, service accounts and certificates of the metadata.
@@ -333,11 +335,15 @@ impl<'a> Effective<'a> {
             self.sans.clone()
         };
         let mut validation = exact_names(&names);
+        let services = SecretServices {
+            socket: client.credential_socket,
+            provider: None,
+        };
+        if let Some(certificate) = choice.certificate.filter(|_| !mutual) {
+            let secret = tls::credential_secret(certificate, services, client.capabilities);
+            context.tls_certificate_sds_secret_configs = vec![secret];
+        }
         if by_credential {
-            let services = SecretServices {
-                socket: client.credential_socket,
-                provider: None,
-            };
             let secret = |name: &str| tls::credential_secret(name, services, client.capabilities);
             if mutual {
                 context.tls_certificate_sds_secret_configs = vec![secret(self.credential)];

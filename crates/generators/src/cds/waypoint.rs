@@ -177,6 +177,7 @@ impl VipInputs {
             server: ServerMode::of(None),
             selects_workloads: rule.is_some_and(|rule| rule.workload_selector.is_some()),
             forward_proxy: false,
+            certificate: None,
         };
         let plain = || convert::transport_socket("raw_buffer", parts::raw_buffer_config());
         let own = upstream_tls::own_socket(http, &choice, client);

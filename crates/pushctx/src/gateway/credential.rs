@@ -15,6 +15,8 @@ use crate::{PushContext, attach::of_namespace};
 
 /// The annotation that names the Gateway API objects behind a Gateway.
 const PARENTS: &str = "internal.istio.io/parents";
+/// The annotation that names the secret with the certificate that is presented to backends.
+const CLIENT_CERTIFICATE: &str = "internal.istio.io/backend-client-certificate";
 /// What is added to a secret's name for the certificates that verify clients.
 const CA_SUFFIX: &str = "-cacert";
 
@@ -85,6 +87,27 @@ pub(super) fn of_server(server: &Server, config: &Config<Gateway>) -> Vec<Creden
         references.push(reference(tls.ca_cert_credential_name.clone(), Vec::new()));
     }
     references
+}
+
+/// The secret with the certificate that a Gateway presents to backends. It is the Gateway API object's
+/// own, whoever holds the listener.
+pub(super) fn of_client(config: &Config<Gateway>) -> Option<CredentialReference> {
+    let annotations = &config.meta.annotations;
+    let name = annotations.get(CLIENT_CERTIFICATE)?.clone();
+    let owner: Arc<str> = annotations
+        .get(PARENT_NAMESPACE)
+        .map_or_else(|| config.meta.namespace.clone(), |ns| ns.as_str().into());
+    Some(CredentialReference {
+        name,
+        also: Vec::new(),
+        gateway_namespace: owner.clone(),
+        namespace: owner,
+        service_account: annotations
+            .get(SERVICE_ACCOUNT)
+            .cloned()
+            .unwrap_or_default(),
+        listener_set: false,
+    })
 }
 
 fn resource_name(name: &str) -> String {

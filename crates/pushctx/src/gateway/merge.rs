@@ -25,6 +25,11 @@ pub(super) fn merge(applied: &[Applied<'_>], quic: bool) -> MergedGateway {
         let config = applied.gateway;
         let annotations = Arc::new(config.meta.annotations.clone());
         state.merged.gateways.push(config.meta.namespaced_name());
+        if let Some(certificate) = credential::of_client(config) {
+            let name = certificate.name.as_str().into();
+            state.merged.client_certificate.get_or_insert(name);
+            state.merged.credentials.push(certificate);
+        }
         for server in &config.spec.servers {
             let Some(port) = &server.port else { continue };
             let written = port.number;

@@ -225,3 +225,25 @@ spec:
     assert_eq!(names.into_iter().collect::<Vec<_>>(), expected);
     assert!(merged.authorized_secrets(&context, "far", "any").is_empty());
 }
+
+#[test]
+fn the_certificate_for_backends_is_for_the_owner_of_the_gateway() {
+    let gateway = |name: &str, certificate: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: Gateway\n\
+             metadata: {{name: {name}, namespace: istio-system, annotations: \
+             {{internal.istio.io/backend-client-certificate: '{certificate}'}}}}\n\
+             spec: {{servers: [{{port: {{number: 80, name: a, protocol: HTTP}}, hosts: [a.com]}}]}}\n---\n"
+        )
+    };
+    let own = "kubernetes-gateway://istio-system/c";
+    let context = snapshot(&gateway("g", own), []);
+    let merged = merge(&context).unwrap();
+    assert_eq!(merged.client_certificate.as_deref(), Some(own));
+    let names =
+        |merged: &MergedGateway, namespace| merged.authorized_secrets(&context, namespace, "any");
+    assert!(names(&merged, "istio-system").contains(own));
+    assert!(names(&merged, "far").is_empty());
+    let far = merge(&snapshot(&gateway("g", "kubernetes-gateway://far/c"), [])).unwrap();
+    assert!(names(&far, "istio-system").is_empty());
+}

@@ -28,12 +28,16 @@ const PORT_NAME: usize = 63;
 const STATUS_PORT: &str = "status-port";
 /// Controller of waypoints, which no listener here makes anything for.
 const WAYPOINT: &str = "istio.io/mesh-controller";
+/// Controller of gateways that somebody else runs: their class is known, nothing is made for them.
+const UNMANAGED: &str = "istio.io/unmanaged-gateway";
 /// Label that says which control plane a Gateway is for.
 const REVISION: &str = "istio.io/rev";
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
 const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
 const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
+/// Names the certificate that is presented to backends. Not one of Istio's annotations.
+const CLIENT_CERTIFICATE: &str = "internal.istio.io/backend-client-certificate";
 const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
 const ACCOUNT_OVERRIDE: &str = "gateway.istio.io/service-account";
 const NETWORK: &str = "topology.istio.io/network";
@@ -123,7 +127,12 @@ fn route_namespaces<R>(
 
 /// Lists the classes that we serve.
 pub(super) fn classes(state: &MeshState, reports: &mut Reports) {
-    let ours = [&*state.features.gateway_controller, EAST_WEST, WAYPOINT];
+    let ours = [
+        &*state.features.gateway_controller,
+        EAST_WEST,
+        WAYPOINT,
+        UNMANAGED,
+    ];
     let classes = state.objects.gateway_classes.iter();
     let classes = classes.filter(|(_, class)| ours.contains(&&*class.spec.controller_name));
     reports.classes = classes.map(|(name, _)| name.clone()).collect();
@@ -154,6 +163,8 @@ struct Shared<'a> {
     /// Name of what is deployed for it, if anything is.
     deployed: Option<String>,
     is_waypoint: bool,
+    /// The certificate that is presented to backends, if the Gateway names one.
+    client_certificate: Option<Result<String, Refusal>>,
 }
 
 /// Ports taken by earlier listeners: the family of the protocol and the host names.
@@ -238,14 +249,17 @@ impl<'a> Shared<'a> {
         } else {
             String::new()
         };
-        Some(Self {
+        let mut shared = Self {
             state,
             gateway,
             services,
             service_account,
             deployed: is_managed.then(|| named(NAME_OVERRIDE)),
             is_waypoint,
-        })
+            client_certificate: None,
+        };
+        shared.client_certificate = shared.find_client_certificate();
+        Some(shared)
     }
 
     fn translate(
@@ -317,7 +331,10 @@ impl<'a> Shared<'a> {
             } else {
                 Ok(())
             },
-            resolved: None,
+            resolved: self
+                .client_certificate
+                .as_ref()
+                .map(|found| found.as_ref().map(|_| ()).map_err(Clone::clone)),
             services: self.services.clone(),
             by_address: self.is_waypoint,
             listeners,
@@ -461,6 +478,9 @@ impl<'a> Shared<'a> {
                 crate::annotate(meta, GATEWAY_SERVICE, self.services.join(","));
                 crate::annotate(meta, SEMANTICS, "gateway");
                 crate::annotate(meta, SERVICE_ACCOUNT, self.service_account.clone());
+                if let Some(Ok(name)) = &self.client_certificate {
+                    crate::annotate(meta, CLIENT_CERTIFICATE, name.clone());
+                }
                 if holder.namespace != self.gateway.meta.namespace {
                     crate::annotate(meta, PARENT_NAMESPACE, &*self.gateway.meta.namespace);
                 }
@@ -581,6 +601,17 @@ impl<'a> Shared<'a> {
             .get(GATEWAY_PORT)
             .map_or("15443", String::as_str);
         meta.labels.contains_key(NETWORK) && listener.port.to_string() == port
+    }
+
+    /// The certificate that the Gateway presents to backends (`spec.tls.backend`).
+    fn find_client_certificate(&self) -> Option<Result<String, Refusal>> {
+        let tls = self.gateway.spec.tls.as_ref()?;
+        let reference = tls.backend.as_ref()?.client_certificate_ref.as_ref()?;
+        let found = self.certificate("Gateway", &self.gateway.meta, reference);
+        Some(found.map_err(|refusal| match refusal.reason {
+            "InvalidCertificateRef" => Refusal::new("InvalidClientCertificateRef", refusal.message),
+            _ => refusal,
+        }))
     }
 
     fn certificate(

@@ -381,3 +381,24 @@ fn features_are_those_of_the_docs() {
     rows.sort_unstable();
     assert_eq!(rows, FEATURES);
 }
+
+#[test]
+fn all_classes_of_ours_are_accepted_and_no_others() {
+    let class = |name: &str, controller: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\n\
+             metadata: {{name: {name}}}\nspec: {{controllerName: {controller}}}\n---\n"
+        )
+    };
+    let classes = [
+        class("istio", "istio.io/gateway-controller"),
+        class("istio-remote", "istio.io/unmanaged-gateway"),
+        class("istio-waypoint", "istio.io/mesh-controller"),
+        class("other", "example.com/controller"),
+    ];
+    let text = lines(&crate::tests::state(&classes.concat()));
+    let accepted = "Accepted=Accepted SupportedVersion=SupportedVersion";
+    let expected = ["istio", "istio-remote", "istio-waypoint"]
+        .map(|name| format!("GatewayClass /{name}: {accepted}"));
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
