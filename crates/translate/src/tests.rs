@@ -441,6 +441,63 @@ fn certificates_that_verify_backends_must_be_there() {
     check_policy("wellKnownCACertificates: System", "");
 }
 
+/// The session of a rule, written as name, carrier and seconds, or why its route is not served.
+#[track_caller]
+fn check_session(enabled: bool, persistence: &str, expected: Result<Option<&str>, &str>) {
+    let rules = format!(
+        "rules: [{{backendRefs: [{{name: s, port: 80}}], sessionPersistence: {persistence}}}]"
+    );
+    let mut state = state(&format!("{GATEWAY}{}", route("a", "app", &rules)));
+    state.features = std::sync::Arc::new(model::Features {
+        persistent_session: enabled,
+        ..model::Features::default()
+    });
+    let mut translator = Translator::default();
+    let layered = translator.layer(state).objects;
+    let vs = layered.virtual_services.values().next();
+    let session = vs.and_then(|vs| vs.spec.http[0].session.clone());
+    let session = session.map(|session| {
+        let carrier = if session.by_header {
+            "header"
+        } else {
+            "cookie"
+        };
+        let lifetime = session
+            .lifetime
+            .map_or_else(String::new, |l| format!(" {l}"));
+        format!("{} {carrier}{lifetime}", session.name)
+    });
+    let reports = translator.reports();
+    let report = reports.routes.values().next().expect("a report");
+    let refused = report
+        .parents
+        .iter()
+        .find_map(|parent| parent.accepted.clone().err());
+    let found = match refused {
+        Some(refusal) => Err(refusal.reason),
+        None => Ok(session.as_deref()),
+    };
+    assert_eq!(found, expected, "{persistence}");
+}
+
+#[test]
+fn rules_have_sessions_where_they_are_switched_on() {
+    let check = check_session;
+    check(true, "{sessionName: s}", Ok(Some("s cookie")));
+    check(false, "{sessionName: s}", Ok(None));
+    check(
+        true,
+        "{sessionName: s, absoluteTimeout: 1m, cookieConfig: {lifetimeType: Permanent}}",
+        Ok(Some("s cookie 60s")),
+    );
+    check(true, "{sessionName: s, type: Header}", Ok(Some("s header")));
+    check(
+        true,
+        "{sessionName: s, idleTimeout: 1m}",
+        Err("UnsupportedValue"),
+    );
+}
+
 /// Says which certificate a Gateway presents to backends, and why not another.
 #[track_caller]
 fn check_client_certificate(reference: &str, expected: Result<&str, &str>) {

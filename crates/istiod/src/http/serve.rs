@@ -123,7 +123,10 @@ mod tests {
         let many = "a: b\r\n".repeat(HEADERS + 1);
         let many = format!("GET / HTTP/1.1\r\n{many}\r\n");
         check(&answer(&many).await, "HTTP/1.1 431 ", 0);
-        let large = format!("GET / HTTP/1.1\r\na: {}\r\n\r\n", "x".repeat(4 * HEAD_BYTES));
+        let large = format!(
+            "GET / HTTP/1.1\r\na: {}\r\n\r\n",
+            "x".repeat(4 * HEAD_BYTES)
+        );
         check(&answer(&large).await, "HTTP/1.1 431 ", 0);
     }
 }

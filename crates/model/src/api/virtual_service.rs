@@ -57,6 +57,20 @@ message! {
         cors_policy: Option<CorsPolicy>,
         /// Header changes.
         headers: Option<Headers>,
+        /// Requests of one session go to one host. Nobody can write it: rules of the Gateway API are
+        /// translated to it.
+        #[serde(skip_deserializing)]
+        session: Option<RuleSession>,
+    }
+
+    /// A session of a rule.
+    pub struct RuleSession {
+        /// Name of the cookie or header that carries it.
+        name: String,
+        /// It is carried by a header.
+        by_header: bool,
+        /// How long it lasts; unset means as long as the client's browser runs.
+        lifetime: Option<Duration>,
     }
 
     /// Conditions on a request, all of which must hold.

@@ -30,6 +30,7 @@ pub(super) fn merge(root: &HttpRoute, delegate: HttpRoute) -> Option<HttpRoute> 
         route: delegate.route,
         redirect: delegate.redirect,
         delegate: delegate.delegate,
+        session: delegate.session.or(root.session),
     })
 }
 

@@ -11,9 +11,11 @@ use model::{
         gateway_api::{
             BackendRef, GrpcRoute, GrpcRouteMatch, HttpBackendRef, HttpPathMatch,
             HttpRoute as Route, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch,
-            PathMatchType, ValueMatchType,
+            PathMatchType, SessionPersistence, SessionPersistenceType, ValueMatchType,
         },
-        virtual_service::{HttpDirectResponse, HttpMatchRequest, HttpRoute, HttpRouteDestination},
+        virtual_service::{
+            HttpDirectResponse, HttpMatchRequest, HttpRoute, HttpRouteDestination, RuleSession,
+        },
     },
 };
 
@@ -307,6 +309,7 @@ fn http_rules(
         } else if backend_request.is_some() {
             route.timeout = backend_request;
         }
+        route.session = session(state, &route.name, rule.session_persistence.as_ref())?;
         push(&mut result, &route, rule.matches.iter().map(http_match));
     }
     Ok(result)
@@ -332,9 +335,39 @@ fn grpc_rules(
             resolved,
         )?;
         route.name = name;
+        route.session = session(state, &route.name, rule.session_persistence.as_ref())?;
         push(&mut result, &route, rule.matches.iter().map(grpc_match));
     }
     Ok(result)
+}
+
+/// The session of a rule; none where persistent sessions are switched off, as everywhere then.
+fn session(
+    state: &MeshState,
+    rule: &str,
+    wanted: Option<&SessionPersistence>,
+) -> Result<Option<RuleSession>, Refusal> {
+    let Some(wanted) = wanted.filter(|_| state.features.persistent_session) else {
+        return Ok(None);
+    };
+    let by_header = wanted.r#type == Some(SessionPersistenceType::Header);
+    let refused = |what: &str| Err(Refusal::new("UnsupportedValue", what));
+    if wanted.idle_timeout.is_some() {
+        return refused("sessions that end when they are idle are not supported");
+    }
+    if by_header && wanted.absolute_timeout.is_some() {
+        return refused("sessions by header that end are not supported");
+    }
+    let stated = wanted.session_name.clone();
+    Ok(Some(RuleSession {
+        // Sessions of one host must not take each other's cookies.
+        name: stated.filter(|name| !name.is_empty()).unwrap_or_else(|| {
+            let rule = model::fingerprint::of(&rule);
+            format!("istio-session-{rule:016x}")
+        }),
+        by_header,
+        lifetime: wanted.absolute_timeout,
+    }))
 }
 
 fn rule_name(meta: &Meta, name: Option<&str>, index: usize) -> String {

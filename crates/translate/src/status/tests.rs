@@ -396,7 +396,7 @@ fn all_classes_of_ours_are_accepted_and_no_others() {
         class("istio-waypoint", "istio.io/mesh-controller"),
         class("other", "example.com/controller"),
     ];
-    let text = lines(&crate::tests::state(&classes.concat()));
+    let text = lines(&state(&classes.concat()));
     let accepted = "Accepted=Accepted SupportedVersion=SupportedVersion";
     let expected = ["istio", "istio-remote", "istio-waypoint"]
         .map(|name| format!("GatewayClass /{name}: {accepted}"));
