@@ -1,10 +1,12 @@
 //! Workspace-level tests and what they share.
 
+pub mod authz;
 pub mod bookinfo;
 pub mod conformance;
 pub mod control_plane;
 pub mod corpus;
 pub mod envoy;
+pub mod fuzz;
 mod generate;
 pub mod http;
 pub mod http3;

@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (tests::fuzz::target("signing_request").expect("it is in the list").read)(bytes));
