@@ -417,7 +417,7 @@ impl Ads {
         let Some(mut composed) = subscription.delivery.compose(&setting) else {
             subscription
                 .delivery
-                .settle(subscription.target_seq, setting.target);
+                .settle(subscription.target_seq, root, setting.target);
             return;
         };
         let first = std::mem::take(&mut subscription.first);
@@ -454,7 +454,7 @@ impl Ads {
         if let Some(target) = &subscription.target {
             subscription
                 .delivery
-                .settle(subscription.target_seq, target);
+                .settle(subscription.target_seq, root, target);
         }
         // On the first answer to a SotW client its own next request is the sign that it waits.
         if !(first && self.protocol == Protocol::Sotw) {

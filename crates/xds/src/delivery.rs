@@ -50,12 +50,14 @@ pub(crate) struct Delivery {
 }
 
 /// How far a client is, as it says itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     /// The last publication whose whole content it has accepted; 0 when there is none.
     pub(crate) seq: u64,
     /// When it accepted what it has; `None` when it stated it.
     pub(crate) at: Option<Instant>,
+    /// The root of that publication while it has accepted nothing else since.
+    pub(crate) root: Option<Arc<str>>,
 }
 
 /// Versions of one resource that are not sent.
@@ -105,6 +107,8 @@ struct Sent {
     set: Arc<ResourceSet>,
     /// The publication whose whole content that is; 0 when it is of none.
     seq: u64,
+    /// The root of that publication.
+    settles: Option<Arc<str>>,
     /// Whether it states the whole set, also what the client already has.
     whole: bool,
     /// Whether it was on its way when another was rejected. If it is whole, it has what was
@@ -237,8 +241,8 @@ impl Delivery {
     }
 
     /// Returns how far the client is.
-    pub(crate) fn settled(&self) -> Settled {
-        self.settled
+    pub(crate) fn settled(&self) -> &Settled {
+        &self.settled
     }
 
     /// Returns when the oldest response without an answer was sent.
@@ -252,14 +256,17 @@ impl Delivery {
         self.form.tells_removals()
     }
 
-    /// Notes that the client ought to hold `target` in publication `seq`, and is sent nothing more
-    /// for it.
-    pub(crate) fn settle(&mut self, seq: u64, target: &Arc<ResourceSet>) {
+    /// Notes that the client ought to hold `target` in publication `seq` with this root, and is sent
+    /// nothing more for it.
+    pub(crate) fn settle(&mut self, seq: u64, root: &Arc<str>, target: &Arc<ResourceSet>) {
         let same = |set: &ResourceSet| set.fingerprint() == target.fingerprint();
         match self.waiting.back_mut() {
-            Some(last) if same(&last.set) => last.seq = seq,
+            Some(last) if same(&last.set) => {
+                (last.seq, last.settles) = (seq, Some(Arc::clone(root)));
+            }
             None if same(&self.good) => {
                 self.settled.seq = self.settled.seq.max(seq);
+                self.settled.root = Some(Arc::clone(root));
                 // What it stated when it came is a set of its own, of the same content.
                 for own in [&mut self.good, &mut self.held] {
                     if same(own) {
@@ -275,7 +282,7 @@ impl Delivery {
     pub(crate) fn unsettle(&mut self) {
         self.settled = Settled::default();
         for sent in &mut self.waiting {
-            sent.seq = 0;
+            (sent.seq, sent.settles) = (0, None);
         }
     }
 
@@ -475,6 +482,7 @@ impl Delivery {
             cargo: part,
             set,
             seq: 0,
+            settles: None,
             whole,
             tainted: false,
         });
@@ -490,6 +498,7 @@ impl Delivery {
         self.settled = Settled {
             seq: self.settled.seq.max(sent.seq),
             at: Some(now),
+            root: sent.settles,
         };
         self.acked = Some(sent.nonce);
         self.rejections = 0;

@@ -106,6 +106,10 @@ pub struct Standing {
     /// The root of the state of the world that it acknowledged last, of the type that it lacks
     /// something of; `None` when it lacks nothing or has acknowledged nothing.
     pub root: Option<Arc<str>>,
+    /// The roots of the states of the world whose content it holds for certain, of each type that it
+    /// lacks something of. Empty when that is not known: something else is on its way, or what it
+    /// holds was built without an object that is aside.
+    pub holds: Vec<Arc<str>>,
 }
 
 /// How many clients stand how.
@@ -161,6 +165,8 @@ struct Followed<W: World> {
     unsure: Vec<Arc<ResourceSet>>,
     /// The last publication whose whole content was accepted.
     settled: u64,
+    /// The root of that publication while nothing else was accepted since.
+    root: Option<Arc<str>>,
     tells_removals: bool,
     held_back: Vec<HeldBackResource>,
 }
@@ -200,6 +206,7 @@ impl<W: World> Survey<W> {
                     Arc::as_ptr(&standing.good).addr(),
                     usize::try_from(settled).unwrap_or(usize::MAX),
                     usize::from(standing.tells_removals),
+                    usize::from(standing.settled.root.is_some()),
                 ]);
                 let unsure = standing.unsure.iter();
                 key.extend(unsure.map(|set| Arc::as_ptr(set).addr()));
@@ -223,6 +230,7 @@ impl<W: World> Survey<W> {
                             good: Arc::clone(&status.standing.good),
                             unsure: status.standing.unsure.clone(),
                             settled: settled(set, status),
+                            root: status.standing.settled.root.clone(),
                             tells_removals: status.standing.tells_removals,
                             held_back: status.held_back.clone(),
                         })
@@ -290,12 +298,7 @@ impl<W: World> Survey<W> {
                 continue;
             }
             for link in concerned {
-                let (state, root) = group.state_of(link, &verdict);
-                standings.push(Standing {
-                    stream: link.info.clone(),
-                    state,
-                    root,
-                });
+                standings.push(group.standing_of(link, &verdict));
             }
         }
         standings.sort_by_key(|standing| standing.stream.id);
@@ -433,8 +436,9 @@ impl<W: World> Group<W> {
         Some(Verdict::Refused(0, state))
     }
 
-    fn state_of(&self, link: &Link<W>, verdict: &Verdict) -> (State, Option<Arc<str>>) {
-        match verdict {
+    fn standing_of(&self, link: &Link<W>, verdict: &Verdict) -> Standing {
+        let mut holds = Vec::new();
+        let (state, root) = match verdict {
             Verdict::Nothing | Verdict::Undecided => (State::Undecided, None),
             Verdict::Has => (
                 State::Has {
@@ -448,6 +452,8 @@ impl<W: World> Group<W> {
             }
             Verdict::Pending(lacking) => {
                 let lacking = lacking.iter().filter_map(|at| self.types.get(*at));
+                let certain: Option<Vec<_>> = lacking.clone().map(Followed::certain).collect();
+                holds = certain.unwrap_or_default();
                 let types: Vec<Arc<str>> = lacking.map(|f| Arc::clone(&f.type_url)).collect();
                 let roots = types.iter().map(|url| root_of(link, url));
                 let (roots, since): (Vec<_>, Vec<_>) = roots.unzip();
@@ -455,6 +461,12 @@ impl<W: World> Group<W> {
                 let root = roots.into_iter().next().flatten();
                 (State::Pending { since, types }, root)
             }
+        };
+        Standing {
+            stream: link.info.clone(),
+            state,
+            root,
+            holds,
         }
     }
 }
@@ -535,6 +547,14 @@ impl<W: World> Followed<W> {
                 || diff.removed.iter().any(|name| gone(name) && counted(name))
         };
         std::iter::once(&self.good).chain(&self.unsure).any(differs)
+    }
+
+    /// Returns the root of the state of the world whose content is held, if that is certain.
+    fn certain(&self) -> Option<Arc<str>> {
+        let whole_since = self.set.cell().quarantine.lock().whole_since();
+        let is_whole = whole_since.is_some_and(|since| self.settled >= since);
+        let is_whole = is_whole && self.settled > 0 && self.unsure.is_empty();
+        self.root.clone().filter(|_| is_whole)
     }
 
     fn refused(&self, resources: &[&HeldBackResource]) -> State {

@@ -34,6 +34,8 @@ pub(crate) struct Quarantine {
     behind: bool,
     /// The publication from which on the class is built with what is aside now.
     since: u64,
+    /// The last publication in which something came back by itself.
+    back: u64,
 }
 
 /// An object that was proved to be the cause of a rejection.
@@ -113,6 +115,14 @@ impl Quarantine {
     /// lack something else. `None` until it is.
     pub(crate) fn since(&self) -> Option<u64> {
         (!self.behind).then_some(self.since)
+    }
+
+    /// Returns the publication from which on the class is built with everything there is. `None` while
+    /// something is aside.
+    pub(crate) fn whole_since(&self) -> Option<u64> {
+        let nothing_aside = self.proved.is_empty() && self.trial.is_none();
+        let since = self.since().filter(|_| nothing_aside);
+        since.map(|since| since.max(self.back))
     }
 
     /// Returns whether a trial is going on.
@@ -234,14 +244,18 @@ impl Quarantine {
         }
     }
 
-    /// Takes in a publication: what `changed` is no longer aside, and suspects can be tried again.
+    /// Takes in publication `seq`: what `changed` is no longer aside, and suspects can be tried again.
     /// Returns whether anything came back.
-    pub(crate) fn on_published(&mut self, changed: impl Fn(&Source) -> bool) -> bool {
+    pub(crate) fn on_published(&mut self, seq: u64, changed: impl Fn(&Source) -> bool) -> bool {
         self.trials = 0;
         let before = self.proved.len();
         self.proved.retain(|source, _| !changed(source));
         let trial = self.trial.take_if(|trial| changed(&trial.suspect));
-        before != self.proved.len() || trial.is_some()
+        let back = before != self.proved.len() || trial.is_some();
+        if back {
+            self.back = seq;
+        }
+        back
     }
 
     fn prove(&mut self) -> Next {
@@ -447,9 +461,11 @@ mod tests {
         quarantine.rebuilt(7);
         let old = |_: &str| Some(good.version());
         assert_eq!(quarantine.on_built(LDS, 7, &set(&good), old), proved("F"));
-        assert!(!quarantine.on_published(|source| &**source == "A"));
-        assert!(quarantine.on_published(|source| &**source == "F"));
+        assert!(!quarantine.on_published(8, |source| &**source == "A"));
+        assert_eq!(quarantine.whole_since(), None);
+        assert!(quarantine.on_published(9, |source| &**source == "F"));
         assert!(aside(&quarantine).is_empty());
+        assert_eq!(quarantine.whole_since(), Some(9), "before it lacked F");
     }
 
     #[test]

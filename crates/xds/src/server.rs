@@ -248,7 +248,7 @@ impl<W: World> Hub<W> {
         };
         for_each(&self.classes.live(), |cell| {
             let changed = |object: &Source| self.world.changes(&change, object);
-            let back = cell.quarantine.lock().on_published(changed);
+            let back = cell.quarantine.lock().on_published(seq, changed);
             for set in cell.live_sets() {
                 let served = self.registry.types().get(set.type_index());
                 let touched = served.map_or(Touched::Nothing, |served| {

@@ -565,7 +565,7 @@ impl<W: World> Stream<'_, W> {
                 standing: Standing {
                     good: Arc::clone(delivery.good()),
                     unsure: delivery.unsure(),
-                    settled: delivery.settled(),
+                    settled: delivery.settled().clone(),
                     waits_since: delivery.waits_since(),
                     tells_removals: delivery.tells_removals(),
                 },

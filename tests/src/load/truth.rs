@@ -135,6 +135,18 @@ impl Books {
         spans.any(|span| span.from <= ended && span.until.is_none_or(|until| until >= begun))
     }
 
+    /// What a client has had lately, for people.
+    fn story(&self, node: &str, index: usize, now: Instant) -> String {
+        let spans = lock(&self.spans);
+        let spans = spans.get(node).and_then(|all| all.get(index));
+        let spans = spans.into_iter().flatten().rev().take(3);
+        let spans = spans.map(|span| {
+            let ago = now.saturating_duration_since(span.from);
+            format!("{} for {} ms", span.content, ago.as_millis())
+        });
+        spans.collect::<Vec<_>>().join(", before it ")
+    }
+
     /// Notes that a client is about to connect: whatever it has, no server knows it yet.
     pub(super) fn comes(&self, node: &str) {
         lock(&self.settled).remove(node);
@@ -423,8 +435,11 @@ impl Judge {
                     self.truth.has += 1;
                     if !self.books.had(node, index, content, [begun, ended]) {
                         self.truth.false_has += 1;
-                        self.truth
-                            .wrong(format!("{node} has not {content} of service {index}"));
+                        self.truth.wrong(format!(
+                            "{node} has not {content} of service {index} ({}), but {}",
+                            answer["stage"],
+                            self.books.story(node, index, ended)
+                        ));
                     }
                 }
                 "refused" => self.truth.refused += 1,

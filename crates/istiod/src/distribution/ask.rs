@@ -117,7 +117,7 @@ impl Distribution {
                     state.state = Standing::Pending;
                     state.seconds = Some(seconds(since.unwrap_or(published.at)));
                     state.types = types.iter().map(ToString::to_string).collect();
-                    holds = state.root.as_deref().and_then(|root| roots.at(root));
+                    holds = roots.of_all(&standing.holds);
                 }
                 State::Undecided => {}
                 State::Refused {
@@ -315,6 +315,13 @@ impl<'a> Roots<'a> {
             key,
             known: BTreeMap::new(),
         }
+    }
+
+    /// What all of some states say; `None` when they differ, or there are none.
+    fn of_all(&mut self, states: &[Arc<str>]) -> Option<ShortXxh3> {
+        let (first, others) = states.split_first()?;
+        let found = self.at(first);
+        found.filter(|_| others.iter().all(|root| self.at(root) == found))
     }
 
     fn at(&mut self, root: &str) -> Option<ShortXxh3> {

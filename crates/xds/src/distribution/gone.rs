@@ -120,6 +120,7 @@ impl<W: World> Survey<W> {
                     good: had.good.upgrade().unwrap_or_default(),
                     unsure: Vec::new(),
                     settled: had.settled,
+                    root: None,
                     tells_removals: had.tells_removals,
                     held_back: Vec::new(),
                 };

@@ -73,6 +73,7 @@ impl<W: World> Simulated<W> {
                         settled: Settled {
                             seq: view.seq,
                             at: None,
+                            root: None,
                         },
                         waits_since: None,
                         tells_removals: true,

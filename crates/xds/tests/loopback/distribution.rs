@@ -393,6 +393,22 @@ impl Keeper {
     }
 }
 
+/// The clients that lack a change, and the roots of what they hold instead, as far as that is certain.
+fn held_for_certain(shop: &Shop, object: &str, since: u64) -> Vec<(String, String)> {
+    let objects = [Source::from(object)];
+    let question = Question {
+        matter: Matter::Objects(&objects),
+        since,
+    };
+    let standings = shop.server.survey().standings(&question).into_iter();
+    let held = standings.flat_map(|standing| {
+        let node = standing.stream.node;
+        let held = standing.holds.into_iter();
+        held.map(move |root| (node.to_string(), root.to_string()))
+    });
+    held.collect()
+}
+
 /// The law of the ledger: nobody is ever said to have what is not in its own book.
 #[tokio::test]
 async fn no_answer_contradicts_the_books_of_the_clients() {
@@ -411,7 +427,14 @@ async fn no_answer_contradicts_the_books_of_the_clients() {
     for number in 0..4 {
         keepers.push(Keeper::start(&shop, &format!("k{number}")).await);
     }
-    let mut said = 0;
+    // What every state of the world says, by its root.
+    let texts = |current: &BTreeMap<&'static str, (Option<String>, u64)>| {
+        let texts = current.iter();
+        let texts = texts.filter_map(|(name, (text, _))| Some((*name, text.clone()?)));
+        texts.collect::<BTreeMap<&str, String>>()
+    };
+    let mut states = vec![BTreeMap::new(), texts(&current)];
+    let (mut said, mut certain) = (0, 0);
     for step in 0..400 {
         let keeper = draw(keepers.len());
         match draw(8) {
@@ -421,6 +444,7 @@ async fn no_answer_contradicts_the_books_of_the_clients() {
                 let text = (draw(4) > 0).then(|| draw(5).to_string());
                 let number = shop.edit(&[(CDS, name, text.as_deref())]);
                 current.insert(name, (text, number));
+                states.push(texts(&current));
             }
             2 => keepers[keeper].answer(draw(4) > 0).await,
             3 if draw(6) == 0 => {
@@ -439,9 +463,16 @@ async fn no_answer_contradicts_the_books_of_the_clients() {
                     said += 1;
                 }
             }
+            for (node, root) in held_for_certain(&shop, &format!("Text/{name}"), *number) {
+                let number: usize = root[1..].parse().unwrap();
+                let keeper = keepers.iter().find(|keeper| keeper.name == node).unwrap();
+                let (held, stated) = (keeper.book.get(*name), states[number].get(*name));
+                assert_eq!(held, stated, "{node} of {name} at {step}, as of {root}");
+                certain += 1;
+            }
         }
     }
-    assert!(said > 100, "{said}");
+    assert!(said > 100 && certain > 0, "{said}, {certain}");
     // In the end everybody has everything, or has said no.
     for _ in 0..400 {
         for keeper in &mut keepers {
