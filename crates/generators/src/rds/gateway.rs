@@ -318,8 +318,8 @@ impl RoutesInputs<'_> {
 
 /// A virtual host under construction: which route lists it has, by identity.
 struct Host {
-    /// Without routes.
-    vh: VirtualHost,
+    /// Without routes; in a box, as there may be thousands, which are moved and sorted.
+    vh: Box<VirtualHost>,
     keys: Vec<RoutesKey>,
     routes: Vec<Arc<Routes>>,
 }
@@ -466,12 +466,12 @@ impl Assembly<'_> {
     }
 
     fn start(&self, name: &str, port: u32) -> Host {
-        let vh = VirtualHost {
+        let vh = Box::new(VirtualHost {
             name: format!("{}:{port}", super::domains::bracketed(name)),
             domains: vec![name.to_owned()],
             include_request_attempt_count: self.inputs.client.attempt_count,
             ..VirtualHost::default()
-        };
+        });
         Host {
             vh,
             keys: Vec::new(),
@@ -494,11 +494,11 @@ impl Assembly<'_> {
                 .and_then(|s| s.server.port.as_ref())
                 .map_or(0, |p| p.number);
             return vec![Host {
-                vh: VirtualHost {
+                vh: Box::new(VirtualHost {
                     name: format!("blackhole:{written}"),
                     domains: vec!["*".to_owned()],
                     ..VirtualHost::default()
-                },
+                }),
                 keys: Vec::new(),
                 routes: Vec::new(),
             }];
