@@ -1,12 +1,11 @@
 //! The mesh at a glance.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use generators::Mesh;
 use model::ProxyType;
 use pushctx::ClassKey;
 use tokio::time::{Instant, timeout};
-use xds::Server;
+use xds::{HeldBackResource, Summary};
 
 use super::{
     Distribution,
@@ -79,13 +78,20 @@ impl Distribution {
     fn counted(&self) -> MeshAnswer {
         let now = Instant::now().into_std();
         let mut refused: BTreeMap<(String, String, String), usize> = BTreeMap::new();
-        let summary = self.0.server.summary(|type_url, held_back| {
+        let refuse = |type_url: &str, held_back: &HeldBackResource| {
             if let Some(refusal) = &held_back.refusal {
                 let resource = held_back.name.to_string();
                 let key = (type_url.to_owned(), resource, refusal.message.to_string());
                 *refused.entry(key).or_default() += 1;
             }
-        });
+        };
+        let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        let count = |class: &Arc<ClassKey>, summary: Summary| {
+            let (proxies, current) = counts.entry(named(class)).or_default();
+            *proxies += summary.connected;
+            *current += summary.current;
+        };
+        let summary = self.0.server.summary(refuse, count);
         let set_aside = self.0.server.set_aside().into_iter();
         let stats = self.0.books.lock().stats();
         let tracker = self.0.tracker.lock();
@@ -116,21 +122,15 @@ impl Distribution {
                     classes,
                 })
                 .collect(),
-            classes: classes(&self.0.server),
+            classes: classes(counts),
             throttled: Vec::new(),
             pushes: self.pushes(now),
         }
     }
 }
 
-/// Counts the clients by what they are.
-fn classes(server: &Server<Mesh>) -> Vec<ClassAnswer> {
-    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    server.classes(|class, summary| {
-        let (proxies, current) = counts.entry(named(class)).or_default();
-        *proxies += summary.connected;
-        *current += summary.current;
-    });
+/// The clients by what they are, the most numerous first.
+fn classes(counts: BTreeMap<String, (usize, usize)>) -> Vec<ClassAnswer> {
     let counts = counts.into_iter();
     let classes = counts.map(|(class, (proxies, current))| ClassAnswer {
         class,

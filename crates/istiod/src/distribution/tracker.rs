@@ -251,9 +251,10 @@ impl Distribution {
     /// Brings the metrics of what is open up to date.
     pub(crate) fn collect(&self) {
         let mut refused = 0;
-        self.0
-            .server
-            .summary(|_, held_back| refused += usize::from(held_back.refusal.is_some()));
+        self.0.server.summary(
+            |_, held_back| refused += usize::from(held_back.refusal.is_some()),
+            |_, _| {},
+        );
         let tracker = self.0.tracker.lock();
         let waiting = tracker
             .open

@@ -62,43 +62,35 @@ pub struct Summary {
 }
 
 impl<W: World> Server<W> {
-    /// Counts the clients, and shows `refused` every resource that one of them does without, with its
-    /// type.
-    pub fn summary(&self, mut refused: impl FnMut(&str, &HeldBackResource)) -> Summary {
+    /// Counts the clients, of all classes and of each that has any, which `class` is shown; shows
+    /// `refused` every resource that a client does without, with its type.
+    pub fn summary(
+        &self,
+        mut refused: impl FnMut(&str, &HeldBackResource),
+        mut class: impl FnMut(&W::Class, Summary),
+    ) -> Summary {
         let survey: Survey<W> = self.survey();
         let seq = self.hub().current().map_or(0, |published| published.seq);
-        let mut summary = Summary {
-            connected: survey.connected(),
-            current: 0,
-        };
+        let mut all = Summary::default();
+        let mut classes: BTreeMap<usize, (&Group<W>, Summary)> = BTreeMap::new();
         for group in &survey.groups {
-            if group.is_current(seq) {
-                summary.current += group.members.len();
+            let connected = group.members.len();
+            let current = if group.is_current(seq) { connected } else { 0 };
+            let at = Arc::as_ptr(&group.cell).addr();
+            let (_, of_class) = classes.entry(at).or_insert((group, Summary::default()));
+            for sum in [&mut all, of_class] {
+                sum.connected += connected;
+                sum.current += current;
             }
             for followed in &group.types {
                 let members = group.members.iter().flat_map(|_| &followed.held_back);
                 members.for_each(|held_back| refused(&followed.type_url, held_back));
             }
         }
-        summary
-    }
-
-    /// Calls `visit` for every class that has clients, with their numbers.
-    pub fn classes(&self, mut visit: impl FnMut(&W::Class, Summary)) {
-        let survey: Survey<W> = self.survey();
-        let seq = self.hub().current().map_or(0, |published| published.seq);
-        let mut classes: BTreeMap<usize, (&Group<W>, Summary)> = BTreeMap::new();
-        for group in &survey.groups {
-            let at = Arc::as_ptr(&group.cell).addr();
-            let (_, sum) = classes.entry(at).or_insert((group, Summary::default()));
-            sum.connected += group.members.len();
-            if group.is_current(seq) {
-                sum.current += group.members.len();
-            }
-        }
         for (group, sum) in classes.into_values() {
-            visit(group.cell.class(), sum);
+            class(group.cell.class(), sum);
         }
+        all
     }
 
     /// Returns what the clients whose node id `wanted` accepts have and lack, in order of stream
