@@ -212,7 +212,39 @@ pub(super) fn bracketed(key: &str, prefix: &str) -> Result<Vec<String>, Unusable
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Texts of users: letters of all kinds, and what means something to RE2, YAML or JSON.
+    fn hostile() -> impl Strategy<Value = String> {
+        "(\\PC|[\\\\^$.|?*+()\\[\\]{}:,'\"#&!%@`\n\t-]){0,24}"
+    }
+
+    proptest! {
+        #[test]
+        fn texts_of_users_are_no_patterns(text in hostile(), other in hostile()) {
+            let matcher = |found: StringMatcher| found.match_pattern.unwrap();
+            let id = format!("a{text}");
+            // Inside of an expression each character stands for itself.
+            if let MatchPattern::SafeRegex(found) = matcher(spiffe(&format!("*{id}"))) {
+                let expression = regex::Regex::new(&format!("^(?:{})$", found.regex)).unwrap();
+                let ends = format!("spiffe://td/{id}");
+                prop_assert!(expression.is_match(&ends), "{}", found.regex);
+                let others = format!("spiffe://td/{other}");
+                prop_assert_eq!(expression.is_match(&others), others["spiffe://".len()..].ends_with(&id) && !others.contains('\n'));
+            } else {
+                prop_assert!(false, "no expression");
+            }
+            // All else is no expression at all.
+            let exact = format!("a{text}z");
+            prop_assert_eq!(matcher(plain(&exact)), MatchPattern::Exact(exact));
+            let prefix = format!("a{}", text.trim_end_matches('*'));
+            let value = format!("{prefix}*");
+            prop_assert_eq!(matcher(plain(&value)), MatchPattern::Prefix(prefix.clone()));
+            prop_assert_eq!(matcher(plain(&format!("*{prefix}"))), MatchPattern::Suffix(prefix));
+        }
+    }
 
     #[test]
     fn keys_in_brackets_are_split() {
