@@ -116,8 +116,9 @@ impl Lds {
             resources.extend(patched(built, Pass::SidecarInbound));
         }
         if hbone::sends(&ctx) {
-            let build = || hbone::connect_originate(&logs);
-            resources.push(self.alone(&(names::CONNECT_ORIGINATE, &logs), build));
+            let baggage = hbone::baggage(&ctx);
+            let build = || hbone::connect_originate(&logs, baggage);
+            resources.push(self.alone(&(names::CONNECT_ORIGINATE, &logs, baggage), build));
         }
         for pass in [Pass::SidecarOutbound, Pass::SidecarInbound] {
             resources.extend(self.added(patches.as_ref(), pass));
@@ -139,9 +140,10 @@ impl Lds {
             resources.extend(self.patched(patches.as_ref(), built, Pass::Gateway));
         }
         if hbone::sends(ctx) {
+            let baggage = hbone::baggage(ctx);
             let logs = hbone::Loggers::resolve(ctx);
-            let build = || hbone::connect_originate(&logs);
-            resources.push(self.alone(&(names::CONNECT_ORIGINATE, &logs), build));
+            let build = || hbone::connect_originate(&logs, baggage);
+            resources.push(self.alone(&(names::CONNECT_ORIGINATE, &logs, baggage), build));
         }
         resources.extend(self.added(patches.as_ref(), Pass::Gateway));
         resources.into_iter().collect()
@@ -153,13 +155,14 @@ impl Lds {
         let logs = hbone::Loggers::resolve(ctx);
         let inputs = hbone::TerminateInputs::gather(ctx, &logs);
         let plan = waypoint::plan(ctx);
-        let originate = &(names::CONNECT_ORIGINATE, &logs);
+        let baggage = hbone::baggage(ctx);
+        let originate = &(names::CONNECT_ORIGINATE, &logs, baggage);
         let built = [
             self.alone(&inputs, || hbone::connect_terminate(&inputs)),
             self.cache.get_or_build(plan.fingerprint(), || {
                 finish(&plan.build(), &plan.sources())
             }),
-            self.alone(originate, || hbone::connect_originate(&logs)),
+            self.alone(originate, || hbone::connect_originate(&logs, baggage)),
         ];
         let pass = Pass::SidecarInbound;
         let patched = |built| self.patched(patches.as_ref(), built, pass);

@@ -6,6 +6,8 @@ pub(crate) mod jwt;
 mod policies;
 pub(crate) mod server_tls;
 
+pub(crate) use policies::of_tunnels;
+
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::{

@@ -120,9 +120,13 @@ struct Sent {
 }
 
 fn sent(yaml: &str) -> Sent {
+    sent_with(yaml, Features::default())
+}
+
+fn sent_with(yaml: &str, features: Features) -> Sent {
     let features = Features {
         ambient: true,
-        ..Features::default()
+        ..features
     };
     let mut intake = Intake::new(Options {
         features,
@@ -303,4 +307,59 @@ fn policies_of_a_service_are_in_its_chains_only() {
         "{deny}"
     );
     assert_eq!(filters("direct-http"), Vec::<String>::new());
+}
+
+#[test]
+fn policies_that_select_the_waypoint_are_where_tunnels_end_if_asked_for() {
+    let yaml = [MESH, POLICIES].concat();
+    let policed = |sent: &Sent| {
+        let chains = &sent.listeners["connect_terminate"]["filterChains"];
+        let manager = &chains[0]["filters"][0]["typedConfig"];
+        let first = &manager["httpFilters"][0];
+        (first["name"] == "envoy.filters.http.rbac").then(|| first.to_string())
+    };
+    assert_eq!(policed(&sent(&yaml)), None);
+    let layered = Features {
+        layered_waypoint_policies: true,
+        ..Features::default()
+    };
+    let first = policed(&sent_with(&yaml, layered)).unwrap();
+    assert!(first.contains("policy[of-selector]"), "{first}");
+    assert!(!first.contains("of-service"), "{first}");
+}
+
+#[test]
+fn baggage_tells_who_is_at_the_ends_of_tunnels_if_asked_for() {
+    let baggage = Features {
+        ambient_baggage: true,
+        ..Features::default()
+    };
+    let sent = sent_with(&[MESH, ROUTES].concat(), baggage);
+    let originate = &sent.listeners["connect_originate"]["filterChains"][0]["filters"];
+    assert_eq!(originate[0]["name"], "upstream_hbone_peer_metadata");
+    let tunnel = &originate[1]["typedConfig"]["tunnelingConfig"];
+    assert_eq!(tunnel["propagateResponseHeaders"], true);
+    assert_eq!(
+        tunnel["headersToAdd"],
+        json!([{
+            "header": {"key": "baggage", "value": "%FILTER_STATE(io.istio.baggage:PLAIN)%"},
+            "appendAction": "OVERWRITE_IF_EXISTS_OR_ADD",
+        }])
+    );
+    let terminate = &sent.listeners["connect_terminate"]["filterChains"][0]["filters"][0];
+    let peers = &terminate["typedConfig"]["httpFilters"][0]["typedConfig"]["value"];
+    assert_eq!(
+        peers["downstream_discovery"],
+        json!([{"workload_discovery": {}}, {"baggage": {}}])
+    );
+    assert_eq!(peers["downstream_propagation"], json!([{"baggage": {}}]));
+    let http = sent.last_filter(&vip(80, "http"));
+    let filters = http["httpFilters"].as_array().unwrap().iter();
+    let mut upstream = filters.filter(|f| f["name"] == "waypoint_upstream_peer_metadata");
+    assert_eq!(
+        upstream.next().unwrap()["typedConfig"]["value"]["upstream_discovery"][1],
+        json!({"upstream_filter_state": {"peer_metadata_key": "upstream_peer"}})
+    );
+    let filters = &sent.clusters["outbound|80||other.b.svc.cluster.local"]["filters"];
+    assert_eq!(filters[1]["name"], "upstream_hbone_peer_metadata");
 }

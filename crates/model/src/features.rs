@@ -232,6 +232,10 @@ features! {
     "PILOT_TRACE_SAMPLING" trace_sampling: Percentage = Percentage(1.0);
     /// Name tables list endpoints of headless services in other clusters.
     "ENABLE_MULTICLUSTER_HEADLESS" multicluster_headless: bool = true;
+    /// Tunnels tell who is at their ends by the baggage header; only in ambient mode.
+    "AMBIENT_ENABLE_BAGGAGE" ambient_baggage: bool = false;
+    /// Policies that select a waypoint are enforced where its tunnels end.
+    "ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES" layered_waypoint_policies: bool = false;
     /// Sidecars end HBONE tunnels; only in ambient mode.
     "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = true;
     /// One workload may have several external authorizers.

@@ -112,6 +112,8 @@ pub(super) struct Flags {
     pub disable_mx_alpn: bool,
     /// Further labels to exchange, sorted.
     pub mx_labels: Vec<String>,
+    /// Tunnels tell peers by the baggage header.
+    pub baggage: bool,
     /// Clusters name their service in metadata.
     pub telemetry_label: bool,
     /// Headless services are EDS clusters for sidecars.
@@ -299,6 +301,7 @@ impl Flags {
             metadata_exchange: features.metadata_exchange,
             disable_mx_alpn: features.disable_mx_alpn,
             mx_labels,
+            baggage: features.ambient && features.ambient_baggage,
             telemetry_label: features.telemetry_label,
             eds_for_headless: features.eds_for_headless,
             dns_max_queries: features.dns_cares_udp_max_queries,
@@ -411,6 +414,7 @@ mod tests {
                 metadata_exchange,
                 disable_mx_alpn,
                 mx_labels,
+                baggage,
                 telemetry_label,
                 eds_for_headless,
                 dns_max_queries,

@@ -179,6 +179,8 @@ impl OutboundClusterInputs {
                 eds_config: Some(client.parts().eds_source.clone()),
                 service_name: cluster.name.clone(),
             });
+            let baggage = client.parts().baggage_filter.iter().cloned();
+            cluster.filters.extend(baggage.filter(|_| client.hbone));
         }
         Some(cluster)
     }

@@ -41,6 +41,8 @@ const INTERNAL_UPSTREAM: &str = "envoy.transport_sockets.internal_upstream";
 pub(super) struct Parts {
     /// The metadata exchange filter; `None` when the proxy does not exchange.
     pub exchange_filter: Option<Filter>,
+    /// The filter that reads what tunnels tell of peers; `None` when they tell nothing.
+    pub baggage_filter: Option<Filter>,
     /// Thresholds without limits.
     pub unlimited: CircuitBreakers,
     /// The DNS resolver.
@@ -75,6 +77,8 @@ impl Parts {
         let protocol = |protocol| HttpOptions::of(protocol).packed();
         Self {
             exchange_filter: facts.exchanges_metadata().then(|| exchange_filter(facts)),
+            baggage_filter: (facts.flags.baggage && facts.capabilities.peer_metadata)
+                .then(baggage_filter),
             unlimited: CircuitBreakers {
                 thresholds: vec![thresholds(facts)],
                 ..CircuitBreakers::default()
@@ -138,6 +142,15 @@ fn exchange_filter(facts: &ClientFacts) -> Filter {
     Filter {
         name: "istio.metadata_exchange".to_owned(),
         typed_config: Some(envoy_json::typed_struct(&type_url, config)),
+        config_discovery: None,
+    }
+}
+
+fn baggage_filter() -> Filter {
+    let type_url = "envoy.extensions.network_filters.peer_metadata.UpstreamConfig";
+    Filter {
+        name: "upstream_hbone_peer_metadata".to_owned(),
+        typed_config: Some(envoy_json::typed_struct(type_url, json!({}))),
         config_discovery: None,
     }
 }

@@ -15,8 +15,9 @@ use envoy_types::pb::{
                 access_log_filter::FilterSpecifier, comparison_filter,
             },
             core::v3::{
-                DataSource, Http2ProtocolOptions, KeepaliveSettings, RuntimeUInt32,
-                SubstitutionFormatString, data_source, substitution_format_string,
+                DataSource, HeaderValue, HeaderValueOption, Http2ProtocolOptions,
+                KeepaliveSettings, RuntimeUInt32, SubstitutionFormatString, data_source,
+                header_value_option::HeaderAppendAction, substitution_format_string,
             },
             listener::v3::{
                 FilterChain, Listener,
@@ -39,7 +40,7 @@ use envoy_types::pb::{
                 http::{router::v3::Router, set_filter_state::v3::Config as SetFilterState},
                 network::{
                     http_connection_manager::v3::{
-                        HttpConnectionManager,
+                        HttpConnectionManager, HttpFilter,
                         http_connection_manager::{
                             ForwardClientCertDetails, RouteSpecifier, SetCurrentClientCertDetails,
                             UpgradeConfig,
@@ -75,12 +76,15 @@ use super::{
     http_filters::filter,
     http_manager,
     listener_filters::original_dst,
-    network_filters::network,
+    network_filters::{network, packed},
     outbound::exact_balance,
 };
 use crate::{
-    capabilities::Capabilities, convert, names, security::inbound_tls::trust_domains,
-    telemetry::access_log, tls,
+    capabilities::Capabilities,
+    convert, names,
+    security::{inbound_tls::trust_domains, of_tunnels},
+    telemetry::access_log,
+    tls,
 };
 
 /// Name of the listener that ends tunnels.
@@ -96,6 +100,12 @@ const HASHABLE_STRING: &str = "istio.hashable_string";
 pub(crate) fn listens(ctx: &Context<'_>) -> bool {
     let features = ctx.features();
     features.ambient && features.sidecar_listening_hbone && ctx.metadata().enable_hbone
+}
+
+/// Tells whether tunnels tell peers by the baggage header: only Istio's own proxies know how.
+pub(crate) fn baggage(ctx: &Context<'_>) -> bool {
+    let features = ctx.features();
+    features.ambient && features.ambient_baggage && Capabilities::of(ctx.proxy()).peer_metadata
 }
 
 /// Tells whether the proxy starts tunnels.
@@ -115,6 +125,23 @@ pub(crate) struct TerminateInputs {
     trust_domains: Vec<String>,
     /// Loggers of the mesh.
     logs: Loggers,
+    /// Policies of the connections that tunnels carry.
+    policies: Policies,
+    /// Peers are told by the baggage header too.
+    baggage: bool,
+}
+
+/// Filters that are compared by what they are sent as.
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Policies(Vec<HttpFilter>);
+
+impl Hash for Policies {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.len().hash(state);
+        for filter in &self.0 {
+            canonical_vec(filter).hash(state);
+        }
+    }
 }
 
 impl TerminateInputs {
@@ -130,6 +157,8 @@ impl TerminateInputs {
                 domains.into_iter().map(str::to_owned).collect()
             },
             logs: logs.clone(),
+            policies: Policies(of_tunnels(ctx.snapshot, ctx.class)),
+            baggage: baggage(ctx),
         }
     }
 }
@@ -154,17 +183,32 @@ pub(crate) fn connect_terminate(inputs: &TerminateInputs) -> Listener {
 }
 
 /// Builds the listener that starts tunnels.
-pub(crate) fn connect_originate(logs: &Loggers) -> Listener {
+pub(crate) fn connect_originate(logs: &Loggers, baggage: bool) -> Listener {
+    let mut tunnel = TunnelingConfig {
+        hostname: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
+        ..TunnelingConfig::default()
+    };
+    let mut filters = Vec::new();
+    if baggage {
+        tunnel.propagate_response_headers = true;
+        tunnel.headers_to_add.push(baggage_header());
+        let config = serde_json::json!({"baggage_key": BAGGAGE});
+        filters.push(packed(
+            "upstream_hbone_peer_metadata",
+            typed_struct(
+                "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.Config",
+                config,
+            ),
+        ));
+    }
     let proxy = TcpProxy {
         stat_prefix: names::CONNECT_ORIGINATE.to_owned(),
         cluster_specifier: Some(TcpCluster::Cluster(names::CONNECT_ORIGINATE.to_owned())),
-        tunneling_config: Some(TunnelingConfig {
-            hostname: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
-            ..TunnelingConfig::default()
-        }),
+        tunneling_config: Some(tunnel),
         access_log: logs.originate.clone(),
         ..TcpProxy::default()
     };
+    filters.push(network("envoy.filters.network.tcp_proxy", &proxy));
     Listener {
         name: names::CONNECT_ORIGINATE.to_owned(),
         use_original_dst: convert::bool_value(false),
@@ -174,10 +218,26 @@ pub(crate) fn connect_originate(logs: &Loggers) -> Listener {
         listener_filters: vec![original_dst()],
         access_log: logs.originate_listener.clone(),
         filter_chains: vec![FilterChain {
-            filters: vec![network("envoy.filters.network.tcp_proxy", &proxy)],
+            filters,
             ..FilterChain::default()
         }],
         ..Listener::default()
+    }
+}
+
+/// Filter state that holds what is known of the workload.
+const BAGGAGE: &str = "io.istio.baggage";
+
+/// Tells the other end of a tunnel who starts it.
+fn baggage_header() -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue {
+            key: "baggage".to_owned(),
+            value: format!("%FILTER_STATE({BAGGAGE}:PLAIN)%"),
+            ..HeaderValue::default()
+        }),
+        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+        ..HeaderValueOption::default()
     }
 }
 
@@ -324,12 +384,18 @@ fn socket(inputs: &TerminateInputs) -> envoy_types::pb::envoy::config::core::v3:
 }
 
 fn manager(inputs: &TerminateInputs) -> HttpConnectionManager {
-    let mut filters = Vec::new();
+    let mut filters = inputs.policies.0.clone();
     if inputs.capabilities.peer_metadata {
-        let value = serde_json::json!({
+        let mut value = serde_json::json!({
             "downstream_discovery": [{"workload_discovery": {}}],
             "shared_with_upstream": true,
         });
+        if inputs.baggage {
+            let baggage = serde_json::json!({"baggage": {}});
+            value["downstream_discovery"] =
+                serde_json::json!([{"workload_discovery": {}}, baggage]);
+            value["downstream_propagation"] = serde_json::json!([baggage]);
+        }
         let config = typed_struct("io.istio.http.peer_metadata.Config", value);
         filters.push(filter("waypoint_downstream_peer_metadata", config));
     }

@@ -193,7 +193,9 @@ fn parts(ctx: &Context<'_>, services: &[Arc<Service>], sources: &mut Vec<ConfigK
     };
     let filters = HttpFilterParts {
         waypoint: Some(WaypointFilters {
-            upstream_metadata: capabilities.peer_metadata.then(upstream_metadata),
+            upstream_metadata: capabilities
+                .peer_metadata
+                .then(|| upstream_metadata(hbone::baggage(ctx))),
         }),
         ..HttpFilterParts::of(ctx, &telemetry, extensions, policies)
     };
@@ -204,8 +206,13 @@ fn parts(ctx: &Context<'_>, services: &[Arc<Service>], sources: &mut Vec<ConfigK
     }
 }
 
-fn upstream_metadata() -> envoy_types::pb::google::protobuf::Any {
-    let value = serde_json::json!({"upstream_discovery": [{"workload_discovery": {}}]});
+fn upstream_metadata(baggage: bool) -> envoy_types::pb::google::protobuf::Any {
+    let mut discovery = vec![serde_json::json!({"workload_discovery": {}})];
+    if baggage {
+        let state = serde_json::json!({"peer_metadata_key": "upstream_peer"});
+        discovery.push(serde_json::json!({"upstream_filter_state": state}));
+    }
+    let value = serde_json::json!({"upstream_discovery": discovery});
     typed_struct("io.istio.http.peer_metadata.Config", value)
 }
 

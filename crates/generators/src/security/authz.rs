@@ -82,6 +82,12 @@ pub(super) fn tcp(inputs: &AuthzInputs) -> AuthzFilters<Filter> {
     build(inputs, Layer::Tcp, network_rbac, custom::tcp)
 }
 
+/// Builds the filters of HTTP chains that carry connections: rules can match what belongs to
+/// connections, and nothing is asked elsewhere.
+pub(super) fn connections_over_http(inputs: &AuthzInputs) -> Vec<HttpFilter> {
+    build(inputs, Layer::Tcp, http_rbac, |_| Vec::new()).rbac
+}
+
 fn build<F>(
     inputs: &AuthzInputs,
     layer: Layer,

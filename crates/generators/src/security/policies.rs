@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use model::{ConfigKey, Kind, Meta, ProxyType, Service, api::security::JwtRule};
-use pushctx::{ProxyClass, PushContext};
+use pushctx::{ProxyClass, PushContext, Workload};
 
 use super::{
     PeerIdentity, PolicyFilters,
@@ -63,6 +64,29 @@ impl PolicyFilters {
             sources,
         }
     }
+}
+
+/// The filters of policies that select a waypoint as any workload, for the end of its tunnels
+/// (security-policy §15). Empty unless this is switched on.
+pub(crate) fn of_tunnels(context: &PushContext, class: &ProxyClass) -> Vec<HttpFilter> {
+    let is_waypoint = class.proxy.proxy_type == ProxyType::Waypoint;
+    if !context.features().layered_waypoint_policies || !is_waypoint {
+        return Vec::new();
+    }
+    let workload = Workload {
+        is_waypoint: false,
+        ..class.workload()
+    };
+    let found = context.authorization_policies(&workload);
+    let mut policies = [found.audit, found.deny, found.allow].concat();
+    policies.retain(|p| p.spec.target_refs.is_empty() && p.spec.target_ref.is_none());
+    authz::connections_over_http(&AuthzInputs {
+        policies,
+        trust_domains: trust_domains(context),
+        providers: authz::providers(context),
+        several_providers: false,
+        filter_state: false,
+    })
 }
 
 fn key(kind: Kind, meta: &Meta) -> ConfigKey {
