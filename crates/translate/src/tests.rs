@@ -491,6 +491,14 @@ fn rules_have_sessions_where_they_are_switched_on() {
         Ok(Some("s cookie 60s")),
     );
     check(true, "{sessionName: s, type: Header}", Ok(Some("s header")));
+    for unkept in [
+        "absoluteTimeout: 1m",
+        "type: Header, absoluteTimeout: 1m",
+        "cookieConfig: {lifetimeType: Permanent}",
+    ] {
+        let persistence = format!("{{sessionName: s, {unkept}}}");
+        check(true, &persistence, Err("UnsupportedValue"));
+    }
     check(
         true,
         "{sessionName: s, idleTimeout: 1m}",

@@ -9,7 +9,7 @@ use model::{
         VirtualService,
         common::{HttpRetry, StringMatch},
         gateway_api::{
-            BackendRef, GrpcRoute, GrpcRouteMatch, HttpBackendRef, HttpPathMatch,
+            BackendRef, CookieLifetime, GrpcRoute, GrpcRouteMatch, HttpBackendRef, HttpPathMatch,
             HttpRoute as Route, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch,
             PathMatchType, SessionPersistence, SessionPersistenceType, ValueMatchType,
         },
@@ -355,8 +355,12 @@ fn session(
     if wanted.idle_timeout.is_some() {
         return refused("sessions that end when they are idle are not supported");
     }
-    if by_header && wanted.absolute_timeout.is_some() {
-        return refused("sessions by header that end are not supported");
+    // A client lets a permanent cookie expire; nothing ends a session that it is not told the end of.
+    let cookie = wanted.cookie_config.as_ref();
+    let is_permanent =
+        cookie.and_then(|c| c.lifetime_type) == Some(CookieLifetime::Permanent) && !by_header;
+    if wanted.absolute_timeout.is_some() != is_permanent {
+        return refused("only sessions by permanent cookie end, and they have to");
     }
     let stated = wanted.session_name.clone();
     Ok(Some(RuleSession {
