@@ -16,7 +16,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::Status;
-use tracing::{Instrument, debug, info, warn};
+use tracing::{Instrument, debug, warn};
 
 use crate::ads::{Ads, LimitExceeded, Limits, Reaction, Response};
 use crate::class::{ClassCell, Published, SharedSet};
@@ -174,11 +174,11 @@ pub(crate) async fn serve<W: World, R: Request>(
         link: &link,
     };
     let run = async {
-        info!(protocol = %R::PROTOCOL, peer = ?peer.address, "connected");
+        debug!(protocol = %R::PROTOCOL, peer = ?peer.address, "connected");
         let result = stream.run(first, requests, goodbye).await;
         match &result {
-            Ok(()) => info!("disconnected"),
-            Err(status) if is_expected(status) => info!(error = %status, "disconnected"),
+            Ok(()) => debug!("disconnected"),
+            Err(status) if is_expected(status) => debug!(error = %status, "disconnected"),
             Err(status) => {
                 warn!(error = %status, "stream failed");
                 hub.observer.failed(&link.info, status);
@@ -371,7 +371,7 @@ impl<W: World> Stream<'_, W> {
             observer.stale(&self.link.info, type_url);
         }
         if reaction.forced {
-            info!(type_url, "answered an acknowledgement for warming");
+            debug!(type_url, "answered an acknowledgement for warming");
         }
     }
 
@@ -531,7 +531,7 @@ impl<W: World> Stream<'_, W> {
             bytes,
             answers_request: response.requested,
         };
-        info!(
+        debug!(
             type_url = delivered.type_url,
             nonce = delivered.nonce,
             resources,
