@@ -311,9 +311,10 @@ impl Comparable<ServiceKey> for KeyOf<'_> {
     fn compare(&self, key: &ServiceKey) -> Ordering {
         // Names of namespaces are shared: most often the addresses tell without a look at the text.
         let (namespace, other) = (&self.0.attributes.namespace, &key.namespace);
-        let by_namespace = match Arc::ptr_eq(namespace, other) {
-            true => Ordering::Equal,
-            false => namespace.cmp(other),
+        let by_namespace = if Arc::ptr_eq(namespace, other) {
+            Ordering::Equal
+        } else {
+            namespace.cmp(other)
         };
         by_namespace.then_with(|| self.0.hostname.cmp(&key.hostname))
     }
