@@ -132,6 +132,10 @@ async fn main() -> Result<()> {
         at(90),
         at(100),
     );
+    // What no control plane can do anything about: Envoy takes in the whole route configuration.
+    let path = "/stats?filter=rds.*update_duration";
+    let stats = http::get(envoy.admin_address(), "envoy", path, &[]).await?;
+    println!("of that Envoy's main thread, in ms: {}", stats.ok()?.trim());
     let rejections = envoy.rejections().await?;
     ensure!(rejections.is_empty(), "{rejections:?}");
     envoy.kill().await
