@@ -97,7 +97,7 @@ pub(crate) struct Patches<I> {
 #[derive(Debug)]
 struct Resolved<I> {
     _policies: Arc<PolicyIndex>,
-    /// `None` when no filter attaches to the class.
+    /// `None` when no filter with such patches attaches to the class.
     set: Option<Arc<PatchSet<I>>>,
     /// Filters with patches that cannot be used.
     failing: Vec<Arc<PreparedFilter>>,
@@ -146,8 +146,7 @@ impl<I> ClassPatches<I> {
 }
 
 impl<I: PatchIndex> Patches<I> {
-    /// Finds the patches of a class; `None` when no filter attaches to it. There may be none of these
-    /// kinds nevertheless.
+    /// Finds the patches of a class; `None` when no filter with any of these kinds attaches to it.
     fn resolve(&self, context: &PushContext, class: &ProxyClass) -> Option<ClassPatches<I>> {
         let policies = context.policies();
         let address = Arc::as_ptr(policies).addr();
@@ -171,6 +170,8 @@ impl<I: PatchIndex> Patches<I> {
         let filters: Vec<Arc<PreparedFilter>> = context
             .envoy_filters(&class.workload())
             .iter()
+            // Filters for other types cost a look, and change no set.
+            .filter(|filter| PreparedFilter::concerns(filter, I::KINDS))
             .map(|filter| self.prepare(filter))
             .collect();
         let failing = filters.iter().filter(|filter| !filter.failures.is_empty());

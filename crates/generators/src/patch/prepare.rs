@@ -68,6 +68,12 @@ enum VersionCondition {
 }
 
 impl PreparedFilter {
+    /// Tells whether a filter has patches of the wanted kinds.
+    pub(super) fn concerns(filter: &Config<EnvoyFilter>, kinds: &[ApplyTo]) -> bool {
+        let mut patches = filter.spec.config_patches.iter();
+        patches.any(|patch| kinds.contains(&patch.apply_to))
+    }
+
     /// Prepares the patches of the wanted kinds; a patch that cannot be read is left out.
     pub(super) fn new(filter: &Config<EnvoyFilter>, kinds: &[ApplyTo]) -> Self {
         let source = ConfigKey::new(
