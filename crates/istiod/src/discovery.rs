@@ -216,7 +216,6 @@ async fn serve(
         } else {
             &args.peers
         })?,
-        throttle: gate.clone(),
         metrics: metrics.clone(),
     });
     tasks.spawn({

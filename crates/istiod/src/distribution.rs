@@ -30,7 +30,7 @@ use tokio::{sync::Notify, time::Instant};
 use xds::Server;
 
 use self::{peers::Peers, tracker::Tracker};
-use crate::{discovery::Gate, metrics::Metrics};
+use crate::metrics::Metrics;
 
 pub use self::key::{Key, KeyError, UnknownKind};
 pub(crate) use self::{books::Books, pods::Attendant, statuses::Clerk};
@@ -60,7 +60,6 @@ struct Inner {
     published: Notify,
     /// What has been published and not been taken by [`statuses`]; `None` when nobody takes it.
     changed: Mutex<Option<BTreeSet<Key>>>,
-    throttle: Gate,
     metrics: Metrics,
 }
 
@@ -80,8 +79,6 @@ pub(crate) struct Parts {
     pub books: Arc<Mutex<Books>>,
     /// The other replicas.
     pub peers: Peers,
-    /// The namespace throttle.
-    pub throttle: Gate,
     /// Where times and counts go.
     pub metrics: Metrics,
 }
@@ -100,7 +97,6 @@ impl Distribution {
             tracker: Mutex::default(),
             published: Notify::new(),
             changed: Mutex::default(),
-            throttle: parts.throttle,
             metrics: parts.metrics,
         }))
     }

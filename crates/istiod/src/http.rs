@@ -56,7 +56,7 @@ pub(crate) struct Shown {
 
 /// Paths of the port for readiness.
 pub(crate) fn readiness(shown: Shown) -> Router {
-    let distribution = api::routes(&shown.distribution, &shown.access, false);
+    let distribution = api::routes(&shown.distribution, &shown.throttle, &shown.access, false);
     Router::new()
         .route("/ready", get(ready))
         .merge(debug(&shown.access))
@@ -66,7 +66,7 @@ pub(crate) fn readiness(shown: Shown) -> Router {
 
 /// Paths of the port for monitoring.
 pub(crate) fn monitoring(shown: Shown) -> Router {
-    let distribution = api::routes(&shown.distribution, &shown.access, true);
+    let distribution = api::routes(&shown.distribution, &shown.throttle, &shown.access, true);
     let metrics = Router::new().route("/metrics", get(metrics));
     Router::new()
         .route("/version", get(version))

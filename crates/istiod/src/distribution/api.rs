@@ -20,13 +20,24 @@ use super::{
     ask::Wanted,
     page,
 };
-use crate::access::{Access, Audience, Sight};
+use crate::{
+    access::{Access, Audience, Sight},
+    discovery::Gate,
+};
 
 /// The first part of all paths.
 pub(crate) const BASE: &str = "/debug/distribution";
 
 /// The paths, for a port; one of them has the page for people too.
-pub(crate) fn routes(distribution: &Distribution, access: &Access, with_page: bool) -> Router {
+///
+/// What is published holds a [`Distribution`], so that must not hold the throttle, which feeds it:
+/// neither would ever end.
+pub(crate) fn routes(
+    distribution: &Distribution,
+    throttle: &Gate,
+    access: &Access,
+    with_page: bool,
+) -> Router {
     if !access.has_debug() {
         return Router::new();
     }
@@ -50,6 +61,7 @@ pub(crate) fn routes(distribution: &Distribution, access: &Access, with_page: bo
         .route(&format!("{BASE}/proxies"), get(proxies));
     router
         .merge(access.guard(pages, Audience::Own))
+        .layer(Extension(throttle.clone()))
         .with_state(distribution.clone())
 }
 
@@ -270,15 +282,16 @@ struct MeshQuery {
 async fn mesh(
     State(distribution): State<Distribution>,
     Extension(sight): Extension<Sight>,
+    Extension(throttle): Extension<Gate>,
     Query(query): Query<MeshQuery>,
 ) -> Result<Json<MeshAnswer>, Refusal> {
     if let Sight::Namespace(own) = &sight {
         return Err(foreign(own));
     }
     let answer = if query.local {
-        distribution.own_mesh().await
+        distribution.own_mesh(&throttle).await
     } else {
-        distribution.whole_mesh().await
+        distribution.whole_mesh(&throttle).await
     };
     answer.map(Json)
 }

@@ -12,7 +12,7 @@ use super::{
     answer::{ClassAnswer, MeshAnswer, PushAnswer, RefusedAnswer, SetAsideAnswer, ThrottledAnswer},
     api::{self, Refusal},
 };
-use crate::metrics::Publication;
+use crate::{discovery::Gate, metrics::Publication};
 
 /// How long the throttle may take to answer: it answers after the changes that came before.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,8 +22,8 @@ impl Distribution {
     ///
     /// # Errors
     /// When this one stops.
-    pub(super) async fn whole_mesh(&self) -> Result<MeshAnswer, Refusal> {
-        let mut answer = self.own_mesh().await?;
+    pub(super) async fn whole_mesh(&self, throttle: &Gate) -> Result<MeshAnswer, Refusal> {
+        let mut answer = self.own_mesh(throttle).await?;
         let path = format!("{}?", api::BASE);
         answer.merge(self.peers().ask(&self.0.replica, &path).await);
         Ok(answer)
@@ -33,14 +33,14 @@ impl Distribution {
     ///
     /// # Errors
     /// When it stops.
-    pub(super) async fn own_mesh(&self) -> Result<MeshAnswer, Refusal> {
+    pub(super) async fn own_mesh(&self, throttle: &Gate) -> Result<MeshAnswer, Refusal> {
         let mut answer = api::on_pool(self.clone(), Self::counted).await?;
-        answer.throttled = self.throttled().await;
+        answer.throttled = self.throttled(throttle).await;
         Ok(answer)
     }
 
-    async fn throttled(&self) -> Vec<ThrottledAnswer> {
-        let status = timeout(PATIENCE, self.0.throttle.status()).await;
+    async fn throttled(&self, throttle: &Gate) -> Vec<ThrottledAnswer> {
+        let status = timeout(PATIENCE, throttle.status()).await;
         let Ok(Some(status)) = status else {
             return Vec::new();
         };

@@ -4,6 +4,7 @@
 use std::{convert::Infallible, fmt::Write as _, time::Duration};
 
 use axum::{
+    Extension,
     extract::{Query, State},
     response::{
         Html, Sse,
@@ -22,6 +23,7 @@ use super::{
     api::{self, BASE, Refusal},
     ask::Wanted,
 };
+use crate::discovery::Gate;
 
 /// Time between two looks of a page that is open.
 const LOOK: Duration = Duration::from_secs(2);
@@ -49,13 +51,14 @@ pub(super) struct Search {
 /// The page.
 pub(super) async fn page(
     State(distribution): State<Distribution>,
+    Extension(throttle): Extension<Gate>,
     Query(search): Query<Search>,
 ) -> Result<Html<String>, Refusal> {
     let found = match search.q.trim() {
         "" => String::new(),
         text => distribution.find(text).await,
     };
-    let mesh = fragment(&distribution.whole_mesh().await?);
+    let mesh = fragment(&distribution.whole_mesh(&throttle).await?);
     Ok(Html(format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Mesh status</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\
@@ -70,16 +73,17 @@ pub(super) async fn page(
 /// The part of the page that changes, whenever it does.
 pub(super) async fn live(
     State(distribution): State<Distribution>,
+    Extension(throttle): Extension<Gate>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let first = (distribution, String::new());
-    let events = futures::stream::unfold(first, async |(distribution, shown)| {
+    let first = (distribution, throttle, String::new());
+    let events = futures::stream::unfold(first, async |(distribution, throttle, shown)| {
         loop {
             tokio::time::sleep(LOOK).await;
             // The page stays as it is when the process stops.
-            let now = fragment(&distribution.whole_mesh().await.ok()?);
+            let now = fragment(&distribution.whole_mesh(&throttle).await.ok()?);
             if now != shown {
                 let event = Event::default().data(now.clone());
-                return Some((Ok(event), (distribution, now)));
+                return Some((Ok(event), (distribution, throttle, now)));
             }
         }
     });

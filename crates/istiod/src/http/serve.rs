@@ -21,8 +21,12 @@ const HEADERS: usize = 64;
 const HEAD_BYTES: usize = 32 << 10;
 /// Between two tries when connections are not accepted, such as for too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long an answer may take that is being given when the process stops. That of a page which is kept
+/// live has no end.
+const LAST_ANSWER: Duration = Duration::from_secs(2);
 
-/// Serves until `shutdown` completes, then lets every connection finish what it answers.
+/// Serves until `shutdown` completes, then lets every connection finish what it answers, for a
+/// moment.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -74,7 +78,8 @@ where
         result = connection.as_mut() => result,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            let ended = tokio::time::timeout(LAST_ANSWER, connection).await;
+            ended.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = result {
