@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client, server, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::JoinSet,
     time::timeout,
@@ -212,6 +213,30 @@ async fn respond(
         }
     }
     Response::new(Full::new(Bytes::from(text)))
+}
+
+/// Answers every request with this key set, as an issuer of tokens does, until `tasks` end. Returns its
+/// address.
+///
+/// # Errors
+/// When there is no port for it.
+pub async fn issuer(keys: String, tasks: &mut JoinSet<()>) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tasks.spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{keys}",
+                keys.len()
+            );
+            // A request without a body fits into one read.
+            let mut request = [0; 4096];
+            if connection.read(&mut request).await.is_ok() {
+                connection.write_all(answer.as_bytes()).await.ok();
+            }
+        }
+    });
+    Ok(address)
 }
 
 /// Finds a port of 127.0.0.1 that nobody uses now.

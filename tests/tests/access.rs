@@ -21,13 +21,7 @@ use tests::{
     identity::TokenIssuer,
     process::until,
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-    process::Command,
-    sync::mpsc,
-    task::JoinSet,
-};
+use tokio::{process::Command, sync::mpsc, task::JoinSet};
 use tonic::Streaming;
 
 /// Longest time until something is seen.
@@ -52,26 +46,6 @@ fn elsewhere() -> Option<IpAddr> {
     socket.connect("203.0.113.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
-}
-
-/// Answers every request with these keys.
-async fn issue(keys: String, tasks: &mut JoinSet<()>) -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    tasks.spawn(async move {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            let answer = format!(
-                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{keys}",
-                keys.len()
-            );
-            // A request without a body fits into one read.
-            let mut request = [0; 4096];
-            if connection.read(&mut request).await.is_ok() {
-                connection.write_all(answer.as_bytes()).await.ok();
-            }
-        }
-    });
-    Ok(address)
 }
 
 /// A proxy of a namespace that has asked for its clusters; it is connected as long as it lives.
@@ -110,7 +84,7 @@ async fn a_caller_from_elsewhere_sees_what_its_identity_may() -> Result<()> {
     fs::write(config.join("objects.yaml"), OBJECTS)?;
     let mut tasks = JoinSet::new();
     let tokens = TokenIssuer::new()?;
-    let issuer = issue(tokens.keys().to_string(), &mut tasks).await?;
+    let issuer = http::issuer(tokens.keys().to_string(), &mut tasks).await?;
     let issuers = format!(
         "- issuer: https://fetched.test\n  jwksUri: http://{issuer}/keys\n\
          - issuer: https://dead.test\n  jwksUri: http://127.0.0.1:1/keys\n"

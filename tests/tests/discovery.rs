@@ -12,14 +12,10 @@ use envoy_types::pb::envoy::{
 use serde_json::Value;
 use tests::{
     control_plane::{ControlPlane, Setup},
+    http,
     process::until,
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{task::JoinSet, time::timeout};
 
 /// Longest time until something is seen.
 const SOON: Duration = Duration::from_secs(20);
@@ -115,26 +111,6 @@ async fn settings_change_while_it_runs() -> Result<()> {
     Ok(())
 }
 
-/// Answers every request with this key set, as an issuer of tokens does.
-async fn issuer(keys: &'static str, tasks: &mut JoinSet<()>) -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    tasks.spawn(async move {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            let answer = format!(
-                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{keys}",
-                keys.len()
-            );
-            // A request without a body fits into one read.
-            let mut request = [0; 4096];
-            if connection.read(&mut request).await.is_ok() {
-                connection.write_all(answer.as_bytes()).await.ok();
-            }
-        }
-    });
-    Ok(address)
-}
-
 /// Follows the listeners of a sidecar until one of them contains a text.
 async fn until_listeners_contain(xds: SocketAddr, text: &str) -> Result<()> {
     let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{xds}")).await?;
@@ -172,8 +148,8 @@ async fn keys_of_issuers_reach_the_proxies_and_a_dead_issuer_blocks_nobody() -> 
     let config = folder.path().join("config");
     fs::create_dir(&config)?;
     let mut tasks = JoinSet::new();
-    let alive = issuer(r#"{"keys":[{"kid":"of-the-test"}]}"#, &mut tasks).await?;
-    let dead = SocketAddr::from(([127, 0, 0, 1], tests::http::free_port()?));
+    let alive = http::issuer(r#"{"keys":[{"kid":"of-the-test"}]}"#.to_owned(), &mut tasks).await?;
+    let dead = SocketAddr::from(([127, 0, 0, 1], http::free_port()?));
     let policy = format!(
         "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\n\
          metadata: {{name: tokens, namespace: shop}}\nspec:\n  jwtRules:\n\
