@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client, server, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::JoinSet,
     time::timeout,
@@ -102,6 +102,21 @@ async fn exchange(
     body: Full<Bytes>,
 ) -> Result<Answer> {
     let stream = TcpStream::connect(address).await?;
+    exchange_over(stream, method, host, path, headers, body).await
+}
+
+/// Sends a request on a connection that is there already, and that ends with it.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn exchange_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    method: &str,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Full<Bytes>,
+) -> Result<Answer> {
     let (mut sender, connection) =
         client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await?;
     // Dropped, and with it the connection, when the answer is there.

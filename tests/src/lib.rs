@@ -8,6 +8,7 @@ pub mod corpus;
 pub mod envoy;
 pub mod fuzz;
 mod generate;
+pub mod hbone;
 pub mod http;
 pub mod http3;
 pub mod identity;

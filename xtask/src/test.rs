@@ -56,6 +56,8 @@ const ENVOY: Step = Step {
         "openssl",
         "--test",
         "status_page",
+        "--test",
+        "waypoints",
         "--",
         "--ignored",
         "--test-threads",

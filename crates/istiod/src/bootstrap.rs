@@ -19,6 +19,8 @@ use crate::certificate;
 const XDS_CLUSTER: &str = "xds-grpc";
 /// The cluster of the agent's secret service, which Istio's listeners refer to by name.
 const SDS_CLUSTER: &str = "sds-grpc";
+/// What two ends of a connection inside the proxy hold for each other, as in Istio's own bootstrap.
+const INTERNAL_BUFFER_KIB: u32 = 64;
 /// Where Istio's agent serves secrets.
 pub(crate) const SDS_SOCKET: &str = "./var/run/secrets/workload-spiffe-uds/socket";
 
@@ -129,6 +131,14 @@ pub fn bootstrap(proxy: &Node, options: &BootstrapOptions) -> Value {
         "layeredRuntime": {"layers": [{"name": "static", "staticLayer": {
             "envoy.restart_features.use_eds_cache_for_ads": true,
         }}]},
+        // Tunnels end in one listener and go on in another; without this there are none of the second kind.
+        "bootstrapExtensions": [{
+            "name": "envoy.bootstrap.internal_listener",
+            "typedConfig": {
+                "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+                "bufferSizeKb": INTERNAL_BUFFER_KIB,
+            },
+        }],
         "dynamicResources": {
             "ldsConfig": source,
             "cdsConfig": source,
