@@ -422,3 +422,62 @@ async fn gateways_are_deployed_repaired_and_left_alone_by_a_restart() -> Result<
     );
     istiod.kill().await
 }
+
+/// A gateway that lets TLS through, and a route of it.
+const PASSING: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: pass, namespace: shop}
+spec:
+  gatewayClassName: istio
+  addresses: [{type: Hostname, value: edge-service}]
+  listeners: [{name: tls, port: 443, protocol: TLS, tls: {mode: Passthrough}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: TLSRoute
+metadata: {name: through, namespace: shop}
+spec:
+  parentRefs: [{name: pass}]
+  hostnames: [a.example.com]
+  rules: [{backendRefs: [{name: web, port: 443}]}]
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Go, which builds the API server"]
+async fn routes_of_a_definition_that_is_too_old_do_not_count_until_it_is_replaced() -> Result<()> {
+    let world = World::new().await?;
+    let defined = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions: Api<DynamicObject> =
+        Api::all_with(world.admin.clone(), &ApiResource::from_gvk(&defined));
+    let install = async |release: Option<&str>| {
+        let annotations = json!({"gateway.networking.k8s.io/bundle-version": release});
+        let patch = kube::api::Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        let name = format!("tlsroutes.{GROUP}");
+        definitions
+            .patch(&name, &kube::api::PatchParams::default(), &patch)
+            .await
+    };
+    let check = async |release: &str, attached: u64, supported: [&str; 2]| {
+        until(release, SOON, async || {
+            let class = world.status("GatewayClass", "istio").await?;
+            says(&class, "SupportedVersion", supported)?;
+            let listener = &world.status("Gateway", "pass").await?["listeners"][0];
+            ensure!(listener["attachedRoutes"] == attached, "{listener}");
+            Ok(())
+        })
+        .await
+    };
+    let (right, wrong) = (
+        ["True", "SupportedVersion"],
+        ["False", "UnsupportedVersion"],
+    );
+    install(Some("v1.4.1")).await?;
+    world.cluster.apply(PASSING).await?;
+    let mut istiod = world.istiod("a").await?;
+    check("too old from the start", 0, wrong).await?;
+    install(Some("v1.5.0")).await?;
+    check("replaced", 1, right).await?;
+    install(None).await?;
+    check("without a release", 0, wrong).await?;
+    istiod.kill().await
+}

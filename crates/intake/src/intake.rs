@@ -11,6 +11,7 @@ use indexmap::{IndexMap, map::Entry};
 use model::{
     ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason, Table,
     api::{MeshConfig, MeshNetworks, kubernetes::Namespace},
+    bundle::Bundles,
     state::MeshIdentity,
 };
 use rustc_hash::FxBuildHasher;
@@ -68,6 +69,8 @@ pub enum Change {
     },
     /// Another cluster does not belong to the mesh any more.
     ClusterGone(Arc<str>),
+    /// Which release of the Gateway API the cluster has.
+    Bundles(Bundles),
     /// The keys of a token issuer.
     Keys {
         /// Where they come from.
@@ -190,6 +193,8 @@ impl Intake {
                     changes,
                 } => others.push((cluster, Some((changes, fresh)))),
                 Change::ClusterGone(cluster) => others.push((cluster, None)),
+                // For statuses alone: what is too old is left out where it is read.
+                Change::Bundles(bundles) => self.state.bundles = Arc::new(bundles),
                 Change::Networks(networks) => {
                     if *self.state.networks != networks {
                         self.clusters

@@ -9,6 +9,7 @@
 pub mod connect;
 
 mod backoff;
+mod definitions;
 mod mesh_map;
 mod reader;
 mod reflector;

@@ -192,6 +192,7 @@ fn resource(kind: Kind) -> Resource {
 fn same_tables(a: &MeshState, b: &MeshState) -> bool {
     let (x, y) = (&a.objects, &b.objects);
     x.gateway_classes.ptr_eq(&y.gateway_classes)
+        && Arc::ptr_eq(&a.bundles, &b.bundles)
         && x.kubernetes_gateways.ptr_eq(&y.kubernetes_gateways)
         && x.listener_sets.ptr_eq(&y.listener_sets)
         && x.http_routes.ptr_eq(&y.http_routes)

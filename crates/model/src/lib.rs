@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod api;
+pub mod bundle;
 pub mod config;
 pub mod features;
 pub mod fingerprint;

@@ -6,6 +6,7 @@ use imbl::OrdMap;
 
 use crate::{
     api,
+    bundle::Bundles,
     features::Features,
     kind::Tables,
     network::NetworkGateways,
@@ -39,6 +40,8 @@ pub struct MeshState {
     pub instances: OrdMap<InstanceKey, Arc<[ServiceInstance]>>,
     /// Gateways between networks.
     pub gateways: Arc<NetworkGateways>,
+    /// Which release of the Gateway API the cluster has, as far as that is known.
+    pub bundles: Arc<Bundles>,
 }
 
 impl MeshState {

@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use model::{Config, Kind, MeshState, NamespacedName, api::gateway_api::ParentReference};
+use model::{Config, Kind, MeshState, NamespacedName, api::gateway_api::ParentReference, bundle};
 use serde_json::{Map, Value, json};
 
 use self::{
@@ -183,6 +183,7 @@ impl Writer<'_> {
     }
 
     fn classes(&mut self, reports: &Reports) {
+        let unsupported = bundle::unsupported(&self.state.bundles);
         for name in &reports.classes {
             let Some(class) = self.state.objects.gateway_classes.get(name) else {
                 continue;
@@ -195,13 +196,15 @@ impl Writer<'_> {
                 "Accepted",
                 "Handled by Istio controller",
             );
-            // Older releases of the kinds are not read.
-            conditions.put(
-                "SupportedVersion",
-                Means::True,
-                "SupportedVersion",
-                "The installed version of the Gateway API is supported",
-            );
+            // What is of another release is read all the same, as far as it can be.
+            let (means, reason, message) = match &unsupported {
+                None => {
+                    let message = "The installed version of the Gateway API is supported";
+                    (Means::True, "SupportedVersion", message)
+                }
+                Some(message) => (Means::False, "UnsupportedVersion", message.as_str()),
+            };
+            conditions.put("SupportedVersion", means, reason, message);
             let mut status = json!({"conditions": conditions.finish()});
             if class.spec.controller_name == self.state.features.gateway_controller {
                 let features = FEATURES.iter().map(|name| json!({"name": name}));

@@ -47,6 +47,7 @@ fn check(source: &mut FileSource, expected: &[&str]) {
             | Change::Files(_)
             | Change::Cluster { .. }
             | Change::ClusterGone(_)
+            | Change::Bundles(_)
             | Change::Keys { .. }) => format!("{other:?}"),
         })
         .collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::{Kind, NamespacedName, Object};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::resource::Resource;
 use crate::{decode::Decoder, report::Finding};
@@ -30,6 +30,9 @@ const CONFIG_MAP_KEYS: [&str; 12] = [
     "horizontalPodAutoscaler",
     "podDisruptionBudget",
 ];
+
+/// ConfigMaps of the injector, of which this key is read.
+const INJECTOR: (&str, &str) = ("istio-sidecar-injector", "values");
 
 /// An object as it was sent.
 #[derive(Debug)]
@@ -95,6 +98,7 @@ pub(super) fn identity(value: &Value) -> Option<(NamespacedName, String)> {
 /// Takes out what nobody needs, before anything is made of it. What has no field in the types of
 /// [`model::api`] goes when the object is decoded.
 fn trim(kind: Kind, value: &mut Value) {
+    let is_injector = identity(value).is_some_and(|(name, _)| name.name.starts_with(INJECTOR.0));
     let Value::Object(object) = value else { return };
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.remove("managedFields");
@@ -107,14 +111,12 @@ fn trim(kind: Kind, value: &mut Value) {
     if kind == Kind::ConfigMap {
         for field in ["data", "binaryData"] {
             if let Some(Value::Object(data)) = object.get_mut(field) {
-                keep(data, &CONFIG_MAP_KEYS);
+                data.retain(|key, _| {
+                    CONFIG_MAP_KEYS.contains(&key.as_str()) || (is_injector && key == INJECTOR.1)
+                });
             }
         }
     }
-}
-
-fn keep(map: &mut Map<String, Value>, keys: &[&str]) {
-    map.retain(|key, _| keys.contains(&key.as_str()));
 }
 
 #[cfg(test)]
@@ -150,6 +152,15 @@ mod tests {
             panic!("no ConfigMap");
         };
         assert_eq!(map.spec.data.keys().collect::<Vec<_>>(), ["ca.crt"]);
+        for (name, kept) in [("istio-sidecar-injector-new", 1), ("other", 0)] {
+            let metadata = json!({"name": name, "namespace": "istio-system"});
+            let data = json!({"values": "{}", "config": "templates"});
+            let map = read(Kind::ConfigMap, json!({"metadata": metadata, "data": data}));
+            let Some(Object::ConfigMap(map)) = map.object else {
+                panic!("no ConfigMap");
+            };
+            assert_eq!(map.spec.data.len(), kept, "{name}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 
 use futures::{StreamExt as _, stream::BoxStream};
 use kube::{Client, core::WatchEvent};
-use model::Kind;
+use model::{Kind, bundle::TooOld};
 use serde_json::Value;
 use tokio::{
     sync::watch,
@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     backoff::Backoff,
+    definitions::{self, Definitions},
     reader::{Reader, identity},
     resource::{Resource, encode},
     source::Outlet,
@@ -82,6 +83,8 @@ enum Lost {
     NoStreams,
     /// There is no such kind.
     NotFound,
+    /// The kind counts as if it were not there.
+    TooOld(TooOld),
     /// We may not read the kind.
     Denied(String),
     /// Anything else.
@@ -123,8 +126,8 @@ pub(super) struct Shared {
     pub(super) tables: Tables,
     /// The API server streams lists, as far as is known.
     pub(super) streams: Arc<AtomicBool>,
-    /// Changes whenever kinds come or go.
-    pub(super) kinds: watch::Receiver<u64>,
+    /// Changes whenever kinds come, change or go.
+    pub(super) definitions: watch::Receiver<Definitions>,
     /// Changes whenever a kind can be read again after an outage: the others need not wait longer.
     pub(super) revived: Arc<watch::Sender<u64>>,
 }
@@ -141,6 +144,8 @@ pub(super) struct Reflector {
     backoff: Backoff,
     /// Another kind cut the last wait short.
     woken: bool,
+    /// Why the kind counts as absent, as it was last said.
+    too_old: Option<TooOld>,
 }
 
 impl Reflector {
@@ -154,6 +159,7 @@ impl Reflector {
             served: 0,
             backoff: Backoff::default(),
             woken: false,
+            too_old: None,
         }
     }
 
@@ -164,9 +170,10 @@ impl Reflector {
         let (mut not_found, mut looks) = (0, 0);
         loop {
             let begun = Instant::now();
-            let lost = match resume.take() {
-                Some(version) => self.watch(version, &mut resume).await,
-                None => self.list(&mut resume).await,
+            let lost = match (self.definition().await, resume.take()) {
+                (Err(too_old), _) => Lost::TooOld(too_old),
+                (Ok(()), Some(version)) => self.watch(version, &mut resume).await,
+                (Ok(()), None) => self.list(&mut resume).await,
             };
             if !matches!(lost, Lost::NotFound) {
                 not_found = 0;
@@ -202,14 +209,17 @@ impl Reflector {
                         self.pause().await;
                         continue;
                     }
-                    let gone = self.table.replace(Listing::default());
-                    if self.deliver(gone).await.is_err() {
+                    if self.absent(None).await.is_err() {
                         return;
                     }
-                    self.update(|entry| {
-                        entry.phase = Phase::Absent;
-                        entry.error = None;
-                    });
+                    self.wait_for_kind(&mut looks).await;
+                }
+                Lost::TooOld(reason) => {
+                    self.served = 0;
+                    resume = None;
+                    if self.absent(Some(reason)).await.is_err() {
+                        return;
+                    }
                     self.wait_for_kind(&mut looks).await;
                 }
                 Lost::Denied(reason) => {
@@ -222,6 +232,36 @@ impl Reflector {
                 }
             }
         }
+    }
+
+    /// Waits until it is known of which release the kind is, if that matters.
+    async fn definition(&mut self) -> Result<(), TooOld> {
+        let kind = self.resource.kind;
+        if !definitions::is_released(kind) {
+            return Ok(());
+        }
+        let settled = self.shared.definitions.wait_for(Definitions::is_settled);
+        // Whoever follows them lives as long as we do.
+        settled.await.map_or(Ok(()), |known| known.check(kind))
+    }
+
+    /// The kind is not there, or counts as if it were not: neither are its objects.
+    async fn absent(&mut self, reason: Option<TooOld>) -> Result<(), Lost> {
+        let gone = self.table.replace(Listing::default());
+        self.deliver(gone).await?;
+        if let Some(reason) = &reason
+            && self.too_old.as_ref() != Some(reason)
+        {
+            let (cluster, kind) = (&self.shared.cluster, self.resource.kind);
+            let definition = self.resource.definition();
+            tracing::warn!(%cluster, %kind, definition, %reason, "kind counts as absent");
+        }
+        self.update(|entry| {
+            entry.phase = Phase::Absent;
+            entry.error = reason.as_ref().map(ToString::to_string);
+        });
+        self.too_old = reason;
+        Ok(())
     }
 
     async fn pause(&mut self) {
@@ -257,7 +297,7 @@ impl Reflector {
         };
         tokio::select! {
             () = time::sleep(wait) => {}
-            Ok(()) = self.shared.kinds.changed() => {
+            Ok(()) = self.shared.definitions.changed() => {
                 self.backoff.reset();
                 *looks = LOOKS;
             }
@@ -442,8 +482,19 @@ impl Reflector {
     ) -> Lost {
         let mut events = events.ready_chunks(TOGETHER);
         let version = resume.insert(version);
+        let mut definitions = self.shared.definitions.clone();
+        let kind = self.resource.kind;
         loop {
-            let Ok(Some(together)) = time::timeout(SILENCE, events.next()).await else {
+            let next = tokio::select! {
+                next = time::timeout(SILENCE, events.next()) => next,
+                Ok(known) = definitions.wait_for(|known| known.check(kind).is_err()) => {
+                    match known.check(kind) {
+                        Ok(()) => continue,
+                        Err(too_old) => return Lost::TooOld(too_old),
+                    }
+                }
+            };
+            let Ok(Some(together)) = next else {
                 return Lost::Ended;
             };
             let mut outcome = Outcome::default();
@@ -489,6 +540,7 @@ impl Reflector {
         self.deliver(outcome).await?;
         self.wake_others();
         self.backoff.reset();
+        self.too_old = None;
         // Only now: what the table holds has been sent.
         self.update(|entry| {
             entry.phase = Phase::Synced;

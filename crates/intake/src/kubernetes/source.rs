@@ -3,37 +3,22 @@
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
 };
 
-use futures::{StreamExt as _, stream::BoxStream};
-use kube::{Client, core::WatchEvent};
+use kube::Client;
 use model::Kind;
-use serde_json::Value;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time,
 };
 
 use super::{
-    backoff::Backoff,
-    reader::identity,
+    definitions::{Definitions, Follower},
     reflector::{Reflector, Shared},
     resource::Resource,
     status::Tables,
 };
 use crate::intake::Change;
-
-/// After how much silence the watch of definitions is opened anew.
-const SILENCE: Duration = Duration::from_mins(3);
-
-/// Where the names and versions of custom kinds are; only metadata is read.
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions\
-                           ?watch=true&allowWatchBookmarks=true&timeoutSeconds=300";
-
-/// Form of an answer with metadata alone.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Which objects of a cluster are read.
 #[derive(Clone, Debug)]
@@ -138,12 +123,12 @@ impl ClusterSource {
     /// Reads the cluster until nobody takes changes any more. Each kind has a task of its own: none
     /// waits for another, save for whoever takes the changes.
     pub async fn run(mut self, changes: mpsc::Sender<Vec<Change>>) {
-        let (come, kinds) = watch::channel(0);
+        let (known, definitions) = watch::channel(Definitions::default());
         let shared = Shared {
             cluster: self.options.cluster.clone(),
             tables: self.tables.clone(),
             streams: Arc::new(AtomicBool::new(true)),
-            kinds,
+            definitions,
             revived: Arc::default(),
         };
         let mut tasks = JoinSet::new();
@@ -155,12 +140,14 @@ impl ClusterSource {
             };
             tasks.spawn(Reflector::new(self.client.clone(), *kind, shared.clone(), outlet).run());
         }
-        let names = self.options.kinds.iter();
-        let names: Vec<String> = names
-            .filter_map(|kind| Resource::of(*kind).definition())
-            .collect();
-        if !names.is_empty() {
-            tasks.spawn(watch_definitions(self.client.clone(), names, come));
+        let follower = Follower::new(
+            self.client.clone(),
+            &self.options.kinds,
+            known,
+            changes.clone(),
+        );
+        if let Some(follower) = follower {
+            tasks.spawn(follower.run());
         }
         tokio::select! {
             () = changes.closed() => {}
@@ -170,39 +157,6 @@ impl ClusterSource {
                 }
             }
         }
-    }
-}
-
-/// Tells when one of the custom kinds `names` comes, changes or goes. Without leave to watch
-/// definitions, whoever waits for a kind has to look for himself.
-async fn watch_definitions(client: Client, names: Vec<String>, come: watch::Sender<u64>) {
-    let mut backoff = Backoff::default();
-    loop {
-        let request = http::Request::get(DEFINITIONS)
-            .header(http::header::ACCEPT, METADATA)
-            .body(Vec::new())
-            .expect("the parts are constants");
-        match client.request_events::<Value>(request).await {
-            Ok(events) => {
-                let mut events: BoxStream<'_, Result<WatchEvent<Value>, _>> = events.boxed();
-                while let Ok(Some(Ok(event))) = time::timeout(SILENCE, events.next()).await {
-                    backoff.reset();
-                    let (WatchEvent::Added(value)
-                    | WatchEvent::Modified(value)
-                    | WatchEvent::Deleted(value)) = event
-                    else {
-                        continue;
-                    };
-                    if identity(&value)
-                        .is_some_and(|(name, _)| names.iter().any(|n| **n == *name.name))
-                    {
-                        come.send_modify(|count| *count += 1);
-                    }
-                }
-            }
-            Err(error) => tracing::debug!(%error, "definitions of kinds cannot be watched"),
-        }
-        time::sleep(backoff.next()).await;
     }
 }
 

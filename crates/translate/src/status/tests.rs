@@ -396,9 +396,30 @@ fn all_classes_of_ours_are_accepted_and_no_others() {
         class("istio-waypoint", "istio.io/mesh-controller"),
         class("other", "example.com/controller"),
     ];
-    let text = lines(&state(&classes.concat()));
-    let accepted = "Accepted=Accepted SupportedVersion=SupportedVersion";
-    let expected = ["istio", "istio-remote", "istio-waypoint"]
-        .map(|name| format!("GatewayClass /{name}: {accepted}"));
-    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    let mut state = state(&classes.concat());
+    let check = |state: &MeshState, supported: &str| {
+        let expected = ["istio", "istio-remote", "istio-waypoint"]
+            .map(|name| format!("GatewayClass /{name}: Accepted=Accepted {supported}"));
+        assert_eq!(lines(state).lines().collect::<Vec<_>>(), expected);
+    };
+    // Nobody has said which release there is.
+    check(&state, "SupportedVersion=SupportedVersion");
+    let mut install = |release: Option<&str>| {
+        let bundles = [(Kind::GatewayClass, release.map(Into::into))];
+        state.bundles = Arc::new(bundles.into());
+        state.clone()
+    };
+    check(
+        &install(Some("v1.5.1")),
+        "SupportedVersion=SupportedVersion",
+    );
+    check(
+        &install(Some("v0.8.0")),
+        "!SupportedVersion=UnsupportedVersion",
+    );
+    check(
+        &install(Some("v3.0.0")),
+        "!SupportedVersion=UnsupportedVersion",
+    );
+    check(&install(None), "!SupportedVersion=UnsupportedVersion");
 }

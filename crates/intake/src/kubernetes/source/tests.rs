@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use model::bundle::Bundles;
 use serde_json::{Value, json};
+use tokio::time;
 
 use super::{
     super::{status::Phase, testing::FakeApi},
@@ -43,9 +45,11 @@ impl Bench {
     pub(super) async fn take(&mut self, quiet: Duration) -> Vec<String> {
         let mut taken = Vec::new();
         while let Ok(Some(changes)) = time::timeout(quiet, self.inbox.recv()).await {
-            taken.extend(changes.iter().map(|change| match change {
-                Change::Apply(object) => format!("+{}", object.meta().name),
-                Change::Delete(key) => format!("-{}", key.name),
+            taken.extend(changes.iter().filter_map(|change| match change {
+                Change::Apply(object) => Some(format!("+{}", object.meta().name)),
+                Change::Delete(key) => Some(format!("-{}", key.name)),
+                // The state has them.
+                Change::Bundles(_) => None,
                 other => panic!("{other:?}"),
             }));
             self.intake.apply(changes, time::Instant::now().into_std());
@@ -226,6 +230,114 @@ fn custom_kinds_may_be_left_out() {
     // What Kubernetes itself has is always read.
     check(&["*"], &[], Kind::Service, true);
     check(&["*"], &[], Kind::HttpRoute, false);
+}
+
+/// A definition of a kind of the Gateway API.
+fn definition(plural: &str, release: Option<&str>) -> Value {
+    let name = format!("{plural}.gateway.networking.k8s.io");
+    let annotations =
+        release.map(|release| json!({"gateway.networking.k8s.io/bundle-version": release}));
+    json!({"metadata": {"name": name, "annotations": annotations}})
+}
+
+fn route(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "a"}, "spec": {}})
+}
+
+fn bundles(of: &[(Kind, Option<&str>)]) -> Bundles {
+    of.iter()
+        .map(|(kind, release)| (*kind, release.map(Into::into)))
+        .collect()
+}
+
+/// What becomes of a route of a kind that is defined so, when the definition was there first.
+async fn defined(plural: &str, kind: Kind, release: Option<&str>, read: bool) {
+    let api = FakeApi::default();
+    api.set_absent("customresourcedefinitions", false);
+    api.put("customresourcedefinitions", definition(plural, release));
+    api.put(plural, route("r"));
+    let mut bench = Bench::start(&api, &[kind]);
+    let taken = bench.settle().await;
+    assert_eq!(taken.is_empty(), !read, "{kind} {release:?}");
+    bench.check(kind, if read { Phase::Synced } else { Phase::Absent });
+    assert_eq!(*bench.intake.state().bundles, bundles(&[(kind, release)]));
+    if !read {
+        // It is known before the kind is listed.
+        assert_eq!(api.requests(&format!("watch {plural}")), 0);
+        let table = bench.tables.list().remove(0);
+        assert!(table.error.is_some_and(|error| error.contains("is needed")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_of_a_release_that_is_too_old_count_as_absent() {
+    defined("tlsroutes", Kind::TlsRoute, Some("v1.4.1"), false).await;
+    defined("tlsroutes", Kind::TlsRoute, None, false).await;
+    defined("tlsroutes", Kind::TlsRoute, Some("v1.5.0-rc.1"), true).await;
+    defined("grpcroutes", Kind::GrpcRoute, Some("v1.0.0"), false).await;
+    defined("grpcroutes", Kind::GrpcRoute, Some("v1.1.0"), true).await;
+    defined("httproutes", Kind::HttpRoute, Some("v0.8.0"), true).await;
+    defined("httproutes", Kind::HttpRoute, None, true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_may_change_while_its_kind_is_read() {
+    let api = FakeApi::default();
+    api.set_absent("customresourcedefinitions", false);
+    let define = |release| {
+        let definition = definition("tcproutes", release);
+        api.put("customresourcedefinitions", definition);
+    };
+    define(Some("v1.6.0"));
+    api.put("tcproutes", route("r"));
+    let mut bench = Bench::start(&api, &[Kind::TcpRoute]);
+    assert_eq!(bench.settle().await, ["+r"]);
+    define(Some("v1.5.0"));
+    assert_eq!(bench.settle().await, ["-r"]);
+    bench.check(Kind::TcpRoute, Phase::Absent);
+    // Nobody hears of them.
+    api.put("tcproutes", route("s"));
+    assert!(bench.settle().await.is_empty());
+    define(Some("v1.6.1"));
+    assert_eq!(bench.settle().await, ["+r", "+s"]);
+    bench.check(Kind::TcpRoute, Phase::Synced);
+    define(None);
+    assert_eq!(bench.settle().await, ["-r", "-s"]);
+    assert_eq!(
+        *bench.intake.state().bundles,
+        bundles(&[(Kind::TcpRoute, None)])
+    );
+    // All that watches hear is forgotten; the list says it.
+    api.set_down(true);
+    bench.settle().await;
+    define(Some("v1.6.0"));
+    api.compact();
+    api.set_down(false);
+    assert_eq!(bench.settle().await, ["+r", "+s"]);
+    api.delete(
+        "customresourcedefinitions",
+        "",
+        "tcproutes.gateway.networking.k8s.io",
+    );
+    bench.settle().await;
+    assert!(bench.intake.state().bundles.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_read_definitions_reads_what_is_served() {
+    let api = FakeApi::default();
+    api.set_absent("customresourcedefinitions", false);
+    api.set_denied("customresourcedefinitions", true);
+    api.put(
+        "customresourcedefinitions",
+        definition("tlsroutes", Some("v1.4.0")),
+    );
+    api.put("tlsroutes", route("r"));
+    let mut bench = Bench::start(&api, &[Kind::TlsRoute]);
+    assert_eq!(bench.settle().await, ["+r"]);
+    assert!(bench.intake.state().bundles.is_empty());
+    api.set_denied("customresourcedefinitions", false);
+    assert_eq!(bench.settle().await, ["-r"]);
 }
 
 /// A kind that the cluster does not have costs next to nothing.
