@@ -1,6 +1,7 @@
 //! What is deployed for gateways that do not say where they are reached: a workload and its service, made from
 //! a template, and written by the leader when they are not as they should be.
 
+mod image;
 mod overlay;
 mod render;
 

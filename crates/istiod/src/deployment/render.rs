@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use translate::report::Deployment;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{DeploymentSettings, KINDS, MANAGED, overlay, target};
+use super::{DeploymentSettings, KINDS, MANAGED, image, overlay, target};
 
 /// The built-in templates, by the names by which a ConfigMap replaces them.
 const TEMPLATES: [(&str, &str); 2] = [
@@ -138,7 +138,8 @@ impl<'a> Rendering<'a> {
             .filter(|(name, _)| !OWN_ANNOTATIONS.contains(&name.as_str()))
             .collect();
         let stated = |name: &str| annotations.get(name).or_else(|| meta.annotations.get(name));
-        let image = stated(IMAGE).unwrap_or(&settings.image);
+        let image = stated(IMAGE).or(settings.image.as_ref()).cloned();
+        let image = image.unwrap_or_else(|| image::image(state, &annotations));
         let default_type = match deployment.template {
             "waypoint" => "ClusterIP",
             _ => "LoadBalancer",

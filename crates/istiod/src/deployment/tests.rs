@@ -9,13 +9,13 @@ fn settings() -> DeploymentSettings {
     DeploymentSettings {
         gateways: true,
         classes: true,
-        image: "proxy:1".to_owned(),
+        image: Some("proxy:1".to_owned()),
         address: "istiod.istio-system.svc:15012".to_owned(),
         templates: "istio-gateway-templates".to_owned(),
     }
 }
 
-fn state(yaml: &str) -> MeshState {
+pub(super) fn state(yaml: &str) -> MeshState {
     let decoder = Decoder {
         admitted: true,
         ..Decoder::default()

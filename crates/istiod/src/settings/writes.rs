@@ -10,9 +10,6 @@ use ipnet::IpNet;
 
 use super::{Reader, Source};
 
-/// The image of proxies that are deployed, unless somebody says another.
-const PROXY_IMAGE: &str = "docker.io/istio/proxyv2:1.28.1";
-
 /// The part of the settings that concerns what is written into a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriteSettings {
@@ -45,7 +42,7 @@ pub struct WriteSettings {
     pub statuses: Option<Duration>,
     /// What is deployed for gateways: `PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`, true;
     /// `PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`, true; the image of proxies
-    /// (`GATEWAY_PROXY_IMAGE`), where they find the control plane (`GATEWAY_CONTROL_PLANE`,
+    /// (`GATEWAY_PROXY_IMAGE`, else what the injector uses), where they find the control plane (`GATEWAY_CONTROL_PLANE`,
     /// `istiod.istio-system.svc:15012` with the own namespace) and the ConfigMap with templates
     /// (`GATEWAY_TEMPLATES`, `istio-gateway-templates`) are settings of this control plane alone.
     pub deployment: DeploymentSettings,
@@ -60,12 +57,9 @@ impl WriteSettings {
         let deployment = DeploymentSettings {
             gateways: reader.flag("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", true),
             classes: reader.flag("PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER", true),
-            image: reader.parsed(
-                "GATEWAY_PROXY_IMAGE",
-                PROXY_IMAGE.to_owned(),
-                "an image",
-                name,
-            ),
+            image: reader.parsed("GATEWAY_PROXY_IMAGE", None, "an image", |text| {
+                Some(Some(text.to_owned()))
+            }),
             address: reader.parsed(
                 "GATEWAY_CONTROL_PLANE",
                 format!("istiod.{namespace}.svc:15012"),
@@ -134,8 +128,8 @@ pub struct DeploymentSettings {
     pub gateways: bool,
     /// Classes that are missing are made.
     pub classes: bool,
-    /// The image of proxies.
-    pub image: String,
+    /// The image of proxies; `None` when it is the one that the injector's values say.
+    pub image: Option<String>,
     /// Where proxies find the control plane.
     pub address: String,
     /// ConfigMap of the control plane's namespace with templates that take the place of the built-in ones.
