@@ -440,6 +440,7 @@ impl Assembly<'_> {
             let mut host = self.start(name, port);
             let own = (vs.config.meta.namespace.clone(), name.to_owned());
             if let Some(labels) = &self.inputs.client.session
+                && destinations(vs).any(|host| host == name)
                 && let Some(service) = self.inputs.services.get(&own)
                 && let Some(config) = route::session_of_service(service, labels)
             {

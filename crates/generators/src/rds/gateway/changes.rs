@@ -38,8 +38,12 @@ struct World {
 
 impl World {
     fn new(text: &str) -> Self {
+        Self::with(text, Options::default())
+    }
+
+    fn with(text: &str, options: Options) -> Self {
         let mut world = Self {
-            intake: Intake::new(Options::default()),
+            intake: Intake::new(options),
             parts: GatewayParts::default(),
         };
         world.apply(text);
@@ -155,4 +159,39 @@ fn hosts_are_found_as_by_looking_at_all() {
         domains.sort_unstable();
         assert_eq!(domains, expected, "{hosts:?}");
     }
+}
+
+/// A session is kept on the virtual host of a service that its own VirtualService sends to, not of one
+/// that another of the namespace does.
+#[test]
+fn a_session_belongs_to_the_virtual_service_that_sends_to_its_service() {
+    let service = "apiVersion: v1\nkind: Service\n\
+         metadata: {name: cart, namespace: shop, labels: {istio.io/persistent-session: c}}\n\
+         spec: {ports: [{name: http, port: 80}]}\n---\n";
+    let cart = "cart.shop.svc.cluster.local";
+    let gateway = "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: shop}\n\
+         spec: {servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}\n---\n";
+    let sessions = |to: &str| {
+        let options = Options {
+            features: model::Features {
+                persistent_session: true,
+                ..model::Features::default()
+            },
+            ..Options::default()
+        };
+        let text = format!(
+            "{service}{gateway}{}{}",
+            virtual_service(0, cart, to),
+            virtual_service(1, "other.example", cart)
+        );
+        let (built, _) = World::with(&text, options).build();
+        let of = |host: &VirtualHost| !host.typed_per_filter_config.is_empty();
+        let hosts = built.virtual_hosts.iter();
+        hosts
+            .filter(|host| of(host))
+            .map(|host| host.name.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sessions(cart), [format!("{cart}:80")]);
+    assert!(sessions("elsewhere.example").is_empty());
 }
