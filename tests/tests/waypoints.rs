@@ -68,7 +68,8 @@ fn pod(network: u8, host: u8, port: u16) -> SocketAddr {
     (Ipv4Addr::new(127, network, 0, host), port).into()
 }
 
-fn config(network: u8) -> String {
+/// All objects, with a waypoint for `purpose`; `used` by the shop, or by nobody yet.
+fn config(network: u8, purpose: &str, used: bool) -> String {
     let service = |name: &str, host: u8, ports: &str, more: &str| {
         format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: app{more}}}\n\
@@ -76,7 +77,11 @@ fn config(network: u8) -> String {
              selector: {{app: {name}}}\n  ports: [{ports}]\n---\n"
         )
     };
-    let uses = ", labels: {istio.io/use-waypoint: w}";
+    let uses = if used {
+        ", labels: {istio.io/use-waypoint: w}"
+    } else {
+        ""
+    };
     let workload = |app: &str, host: u8, version: &str, tunnels: bool| {
         let [http, tcp, any] = PORTS;
         let ports = if app == "shop" {
@@ -88,7 +93,7 @@ fn config(network: u8) -> String {
         };
         let redirection = if tunnels { "enabled" } else { "disabled" };
         let name = format!("{app}-{version}");
-        let direct = if app == "shop" {
+        let direct = if used && app == "shop" {
             ", istio.io/use-waypoint: w"
         } else {
             ""
@@ -110,9 +115,11 @@ fn config(network: u8) -> String {
         )
     };
     [
-        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-         metadata: {name: w, namespace: app, labels: {istio.io/waypoint-for: all}}\n\
-         spec:\n  gatewayClassName: istio-waypoint\n  \
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+             metadata: {{name: w, namespace: app, labels: {{istio.io/waypoint-for: {purpose}}}}}\n"
+        ),
+        "spec:\n  gatewayClassName: istio-waypoint\n  \
          listeners: [{name: mesh, port: 15008, protocol: HBONE}]\n\
          status: {addresses: [{type: Hostname, value: w.app.svc.cluster.local}]}\n---\n\
          apiVersion: v1\nkind: Pod\n\
@@ -152,7 +159,15 @@ fn config(network: u8) -> String {
 }
 
 impl Mesh {
-    async fn start() -> Result<Self> {
+    /// Starts it with a waypoint for `service` or `all`.
+    async fn start(purpose: &str) -> Result<Self> {
+        let mesh = Self::start_unused().await?;
+        mesh.write("mesh.yaml", &config(mesh.network, purpose, true))?;
+        Ok(mesh)
+    }
+
+    /// Starts it before anything uses the waypoint.
+    async fn start_unused() -> Result<Self> {
         use_binary(env!("CARGO_BIN_EXE_istiod-under-test"));
         let folder = tempfile::Builder::new().prefix("waypoints-").tempdir()?;
         let at = folder.path();
@@ -160,7 +175,10 @@ impl Mesh {
         let network = 64 + u8::try_from(u64::from(free_port()?) % 128)?;
         let tokens = TokenIssuer::new()?;
         fs::create_dir(at.join("config"))?;
-        fs::write(at.join("config/mesh.yaml"), config(network))?;
+        fs::write(
+            at.join("config/mesh.yaml"),
+            config(network, "service", false),
+        )?;
         let issuers = json!([{"issuer": ISSUER, "jwks": tokens.keys()}]);
         fs::write(at.join("issuers.yaml"), issuers.to_string())?;
         let mut setup = Setup::new(at.join("config"), at)?;
@@ -289,14 +307,14 @@ impl Mesh {
         .await
     }
 
-    /// Says something to a port that repeats it; whether it does.
-    async fn echoes(&self, peer: &Peer, target: (Ipv4Addr, u16)) -> Result<bool> {
-        let mut tunnel = peer.tunnel(&self.proxy(), target.into()).await?;
+    /// Says something to the shop's port 9000, which repeats it; whether it does.
+    async fn echoes(&self, peer: &Peer, said: &[u8]) -> Result<bool> {
+        let mut tunnel = peer.tunnel(&self.proxy(), (SHOP, 9000).into()).await?;
+        let mut back = vec![0; said.len()];
         // A tunnel may be refused after it was opened.
-        let mut back = [0; 5];
-        Ok(tunnel.stream.write_all(b"hello").await.is_ok()
+        Ok(tunnel.stream.write_all(said).await.is_ok()
             && tunnel.stream.read_exact(&mut back).await.is_ok()
-            && back == *b"hello")
+            && back == said)
     }
 
     /// Waits until a workload that is asked for itself answers so.
@@ -355,8 +373,16 @@ async fn echo(listener: TcpListener) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy, which pip fetches; `cargo xtask test` runs it"]
 async fn requests_and_connections_pass_a_waypoint() -> Result<()> {
-    let mut mesh = Mesh::start().await?;
+    let mut mesh = Mesh::start_unused().await?;
     let client = mesh.peer("client")?;
+    let empty = mesh.ask(&client, (SHOP, 80), "/").await;
+    ensure!(
+        empty.is_err(),
+        "{empty:?}, though nothing uses the waypoint"
+    );
+    let rejections = mesh.waypoint.rejections().await?;
+    ensure!(rejections.is_empty(), "{rejections:?}");
+    mesh.write("mesh.yaml", &config(mesh.network, "service", true))?;
     // Through a tunnel to one workload, in plaintext to the other.
     mesh.answered("both versions", &client, ((SHOP, 80), "/"), &["v1", "v2"])
         .await?;
@@ -365,7 +391,7 @@ async fn requests_and_connections_pass_a_waypoint() -> Result<()> {
     ensure!(seen.contains(&tunnel), "{seen:?}");
     // A connection, and what turns out to be one kind or the other.
     mesh.eventually("bytes", async || {
-        ensure!(mesh.echoes(&client, (SHOP, 9000)).await?, "no bytes return");
+        ensure!(mesh.echoes(&client, b"hello").await?, "no bytes return");
         Ok(())
     })
     .await?;
@@ -384,7 +410,7 @@ async fn requests_and_connections_pass_a_waypoint() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy, which pip fetches; `cargo xtask test` runs it"]
 async fn routes_of_a_service_take_effect_at_its_waypoint() -> Result<()> {
-    let mut mesh = Mesh::start().await?;
+    let mut mesh = Mesh::start("service").await?;
     let client = mesh.peer("client")?;
     mesh.write("routes.yaml", HTTP_ROUTE)?;
     for (path, expected) in [
@@ -412,7 +438,7 @@ async fn routes_of_a_service_take_effect_at_its_waypoint() -> Result<()> {
             .await?;
     }
     let before = mesh.ends[&FIRST].seen().len();
-    ensure!(mesh.echoes(&client, (SHOP, 9000)).await?, "no bytes return");
+    ensure!(mesh.echoes(&client, b"hello").await?, "no bytes return");
     let seen = mesh.ends[&FIRST].seen();
     ensure!(seen.len() == before, "connections go to the second version");
     let rejections = mesh.waypoint.rejections().await?;
@@ -475,10 +501,14 @@ fn allows(name: &str, (kind, group, target): (&str, &str, &str), rule: &str) -> 
     )
 }
 
+/// What cannot be the beginning of a request. A waypoint of workloads, too, looks at what is spoken on
+/// whatever port.
+const BYTES: &[u8] = b"\0hello";
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy, which pip fetches; `cargo xtask test` runs it"]
 async fn policies_know_who_opened_the_tunnel() -> Result<()> {
-    let mut mesh = Mesh::start().await?;
+    let mut mesh = Mesh::start("all").await?;
     let (client, stranger) = (mesh.peer("client")?, mesh.peer("stranger")?);
     mesh.answered("no policy", &stranger, ((SHOP, 80), "/"), &["v1", "v2"])
         .await?;
@@ -491,11 +521,11 @@ async fn policies_know_who_opened_the_tunnel() -> Result<()> {
     ensure!(seen == ["v1", "v2"], "{seen:?}");
     // Connections are closed, whatever they carry.
     mesh.eventually("bytes", async || {
-        ensure!(mesh.echoes(&client, (SHOP, 9000)).await?, "no bytes return");
+        ensure!(mesh.echoes(&client, BYTES).await?, "no bytes return");
         Ok(())
     })
     .await?;
-    ensure!(!mesh.echoes(&stranger, (SHOP, 9000)).await?, "they return");
+    ensure!(!mesh.echoes(&stranger, BYTES).await?, "they return");
     // A policy of a service is none of a workload that is asked for itself.
     let direct = mesh.pod(FIRST, PORTS[0]);
     mesh.direct(&stranger, direct, "v1").await?;

@@ -7,6 +7,7 @@
 //! fingerprints are its cache key, so an unchanged listener is never built again.
 
 mod address;
+mod by_host;
 mod context;
 mod dynamic_dns;
 mod gateway;

@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::config::{
 use model::{Labels, Service, api, selects};
 use pushctx::{ConsolidatedRule, ResolvedVirtualService, RouteSemantics};
 
-pub(crate) use action::quote;
+pub(crate) use action::{quote, waypoint_cluster};
 pub(crate) use default::{default_route, default_route_to};
 pub(crate) use matching::is_catch_all;
 pub(crate) use retry::inbound_retry;
@@ -81,6 +81,10 @@ pub(crate) fn translate(vs: &ResolvedVirtualService, ctx: &RouteContext<'_>) -> 
 /// Tells whether a match concerns this proxy and port (routes §10).
 fn applies(matched: &api::virtual_service::HttpMatchRequest, ctx: &RouteContext<'_>) -> bool {
     if matched.port != 0 && matched.port != u32::from(ctx.listener_port) {
+        return false;
+    }
+    // A waypoint does not know the labels of those who ask.
+    if ctx.handles.is_some() && !matched.source_labels.is_empty() {
         return false;
     }
     if !matched.gateways.is_empty() {

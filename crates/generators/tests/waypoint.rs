@@ -230,15 +230,10 @@ fn every_port_has_chains_for_what_it_may_speak() {
     assert_eq!(sniffed["onNoMatch"]["action"]["name"], vip(9000, "tcp"));
     let protocols = &sniffed["matcherTree"]["exactMatchMap"]["map"];
     assert_eq!(protocols["'h2c'"]["action"]["name"], vip(9000, "http"));
-    // Nothing has to be found out where the protocol is known.
-    let inspector = &listener["listenerFilters"][1]["filterDisabled"];
-    assert_eq!(
-        inspector["orMatch"]["rules"],
-        json!([
-            {"destinationPortRange": {"start": 80, "end": 81}},
-            {"destinationPortRange": {"start": 5432, "end": 5433}},
-        ])
-    );
+    // Workloads have any ports, and speak anything there.
+    let inspector = &listener["listenerFilters"][1];
+    assert_eq!(inspector["name"], "envoy.filters.listener.http_inspector");
+    assert_eq!(inspector["filterDisabled"], Value::Null);
     let clusters: Vec<&String> = sent.clusters.keys().collect();
     assert_eq!(
         clusters,
@@ -255,6 +250,228 @@ fn every_port_has_chains_for_what_it_may_speak() {
     let address = &sent.assignments[&vip(80, "http")]["endpoints"][0]["lbEndpoints"][0];
     let address = &address["endpoint"]["address"]["envoyInternalAddress"];
     assert_eq!(address["endpointId"], "10.0.0.2:8080");
+}
+
+/// The waypoint of services only.
+fn of_services(yaml: &str) -> String {
+    yaml.replace(
+        "istio.io/waypoint-for: all",
+        "istio.io/waypoint-for: service",
+    )
+}
+
+#[test]
+fn nothing_is_looked_for_where_the_protocol_is_known() {
+    let inspectors = |yaml: &str| {
+        let sent = sent(yaml);
+        let filters = sent.listeners["main_internal"]["listenerFilters"].as_array();
+        let filters = filters.unwrap().iter().skip(1);
+        filters
+            .map(|f| (f["name"].clone(), f["filterDisabled"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let range = |port: u16| json!({"destinationPortRange": {"start": port, "end": port + 1}});
+    let but = |ports: &[u16]| match ports {
+        [only] => range(*only),
+        _ => json!({"orMatch": {"rules": ports.iter().map(|p| range(*p)).collect::<Vec<_>>()}}),
+    };
+    let (http, tls) = (
+        "envoy.filters.listener.http_inspector",
+        "envoy.filters.listener.tls_inspector",
+    );
+    let mesh = of_services(MESH);
+    assert_eq!(inspectors(&mesh), [(json!(http), but(&[80, 5432]))]);
+    // HTTP is HTTP of whatever version. Where one service speaks it and another does not, both are looked
+    // at. Server names are looked for where any service speaks TLS.
+    assert_eq!(
+        inspectors(&(mesh + MORE_SERVICES)),
+        [
+            (json!(http), but(&[80, 443])),
+            (json!(tls), but(&[80, 5432, 9000])),
+        ]
+    );
+}
+
+const MORE_SERVICES: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: calls, namespace: a, labels: {istio.io/use-waypoint: w}, creationTimestamp: "2024-01-03T00:00:00Z"}
+spec:
+  clusterIP: 10.1.0.4
+  clusterIPs: [10.1.0.4]
+  ports: [{name: grpc, port: 80}, {name: http-db, port: 5432}, {name: tls, port: 443}]
+---
+"#;
+
+#[test]
+fn headless_services_share_no_ports() {
+    let headless = |name: &str, port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: a, \
+             labels: {{istio.io/use-waypoint: w}}}}\n\
+             spec:\n  clusterIP: None\n  ports: [{{name: http, port: {port}}}]\n---\n"
+        )
+    };
+    let yaml = of_services(MESH) + &headless("one", 80) + &headless("two", 81);
+    let sent = sent(&yaml);
+    let matcher = &sent.listeners["main_internal"]["filterChainMatcher"]["matcherTree"];
+    let entries = matcher["customMatch"]["typedConfig"]["rangeMatchers"].as_array();
+    let ports = |entry: &Value| {
+        let map = &entry["onMatch"]["matcher"]["matcherTree"]["exactMatchMap"]["map"];
+        map.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    let ports: Vec<_> = entries.unwrap().iter().map(ports).collect();
+    assert_eq!(ports.len(), 3, "{ports:?}");
+    assert!(ports.contains(&vec!["80".to_owned()]), "{ports:?}");
+    assert!(ports.contains(&vec!["81".to_owned()]), "{ports:?}");
+}
+
+const SEVERAL_ROUTES: &str = r#"
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: first, namespace: a, creationTimestamp: "2024-01-01T00:00:00Z"}
+spec:
+  hosts: [shop]
+  http:
+  - match: [{uri: {prefix: /labels}, sourceLabels: {app: shop}}]
+    route: [{destination: {host: shop}}]
+  - match: [{uri: {prefix: /first}}]
+    route: [{destination: {host: shop, port: {number: 5432}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: second, namespace: a, creationTimestamp: "2024-01-02T00:00:00Z"}
+spec:
+  hosts: ["*.a.svc.cluster.local"]
+  http:
+  - match: [{uri: {prefix: /second}}]
+    route: [{destination: {host: unknown.test}}]
+  - match: [{uri: {prefix: /outside}}]
+    route: [{destination: {host: outside.test}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: foreign, namespace: b, creationTimestamp: "2024-01-01T00:00:00Z"}
+spec:
+  hosts: [shop.a.svc.cluster.local]
+  http: [{route: [{destination: {host: other.b.svc.cluster.local}}]}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: outside, namespace: a, labels: {istio.io/use-waypoint: w}}
+spec:
+  hosts: [outside.test]
+  addresses: [10.2.0.1]
+  location: MESH_EXTERNAL
+  resolution: STATIC
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  endpoints: [{address: 192.0.2.1}]
+---
+"#;
+
+#[test]
+fn all_virtual_services_of_a_service_count_that_are_of_its_namespace() {
+    let sent = sent(&[MESH, SEVERAL_ROUTES].concat());
+    let http = sent.last_filter(&vip(80, "http"));
+    let routes = http["routeConfig"]["virtualHosts"][0]["routes"].as_array();
+    let routes: Vec<_> = routes
+        .unwrap()
+        .iter()
+        .map(|r| {
+            (
+                r["match"]["prefix"].as_str().unwrap(),
+                r["route"]["cluster"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            ("/first", &*vip(5432, "tcp")),
+            ("/second", "inbound-vip|80|http|unknown.test"),
+            ("/outside", "inbound-vip|80|http|outside.test"),
+        ]
+    );
+    assert!(
+        sent.clusters
+            .contains_key("inbound-vip|80|http|outside.test")
+    );
+}
+
+const CONNECTIONS: &str = r"
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: shop, namespace: a}
+spec:
+  hosts: [shop]
+  tls:
+  - match: [{port: 9000, sniHosts: [elsewhere.test]}]
+    route: [{destination: {host: other.b.svc.cluster.local}}]
+  - match: [{port: 9000, sniHosts: [shop.a.svc.cluster.local]}]
+    route: [{destination: {host: shop, subset: v1}}]
+  tcp:
+  - match: [{port: 5432, sourceLabels: {app: shop}}, {port: 5432, sourceNamespace: a}]
+    route: [{destination: {host: other.b.svc.cluster.local}}]
+  - match: [{port: 5432}, {port: 9000}]
+    route:
+    - {destination: {host: shop}, weight: 3}
+    - {destination: {host: other.b.svc.cluster.local}, weight: 1}
+    - {destination: {host: shop, subset: v1}, weight: 0}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: shop, namespace: a}
+spec:
+  host: shop
+  trafficPolicy:
+    connectionPool: {tcp: {idleTimeout: 7s, maxConnectionDuration: 70s}}
+  subsets: [{name: v1, labels: {version: v1}}]
+---
+";
+
+#[test]
+fn connections_go_where_rules_say_with_the_settings_of_the_first_destination() {
+    let sent = sent(&[MESH, CONNECTIONS].concat());
+    let proxy = sent.last_filter(&vip(5432, "tcp"));
+    assert_eq!(
+        proxy["weightedClusters"]["clusters"],
+        json!([
+            {"name": vip(5432, "tcp"), "weight": 3},
+            {"name": "outbound|80||other.b.svc.cluster.local", "weight": 1},
+        ])
+    );
+    assert_eq!(proxy["idleTimeout"], "7s");
+    assert_eq!(proxy["maxDownstreamConnectionDuration"], "70s");
+    assert_eq!(proxy["statPrefix"], vip(5432, "tcp"));
+    // What anybody may speak has clusters of both kinds.
+    let proxy = sent.last_filter(&vip(9000, "tcp"));
+    assert_eq!(proxy["cluster"], vip(9000, "http/v1"));
+}
+
+#[test]
+fn clusters_name_the_rules_that_say_something_of_them() {
+    let rule = |spec: &str| {
+        let yaml = format!(
+            "{MESH}apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+             metadata: {{name: shop, namespace: a}}\nspec:\n  host: shop\n{spec}\n---\n"
+        );
+        let sent = sent(&yaml);
+        let kinds = [vip(80, "http"), vip(80, "http/v1")];
+        kinds.map(|kind| sent.clusters[&kind]["metadata"]["filterMetadata"]["istio"].clone())
+    };
+    let named = json!("/apis/networking.istio.io/v1/namespaces/a/destination-rule/shop");
+    let subsets = "  subsets: [{name: v1, labels: {version: v1}}]";
+    let [whole, subset] = rule(subsets);
+    assert_eq!([&whole["config"], &subset["config"]], [&Value::Null; 2]);
+    assert_eq!(subset["subset"], "http/v1");
+    let [whole, subset] = rule(&format!("  trafficPolicy: {{}}\n{subsets}"));
+    assert_eq!([&whole["config"], &subset["config"]], [&named; 2]);
+    let subsets = "  subsets: [{name: v1, labels: {version: v1}, trafficPolicy: {}}]";
+    let [whole, subset] = rule(subsets);
+    assert_eq!(
+        [&whole["config"], &subset["config"]],
+        [&Value::Null, &named]
+    );
 }
 
 #[test]

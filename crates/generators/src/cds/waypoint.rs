@@ -99,7 +99,9 @@ impl VipInputs {
         let port = service.port(self.port)?;
         let spec = self.rule.as_ref().map(|rule| &rule.config.spec);
         let subset = policy::subset(spec, names::vip_subset(&self.kind));
-        let policy = Policy::resolve(spec, subset, self.port, None).unwrap_or_default();
+        let policy = Policy::resolve(spec, subset, self.port, None);
+        let has_policy = policy.is_some();
+        let policy = policy.unwrap_or_default();
         let name = names::inbound_vip(self.port, &self.kind, &service.hostname);
         let kind = discovery_type(service, client);
         let mut cluster = Cluster {
@@ -150,7 +152,7 @@ impl VipInputs {
         balancer::apply_locality(&mut cluster, setting, client);
         balancer::apply(&mut cluster, policy.load_balancer, port.protocol, client);
         self.apply_sockets(&mut cluster, &mut http, &policy);
-        cluster.metadata = self.metadata().message();
+        cluster.metadata = self.metadata(has_policy).message();
         outbound::finish_http(&mut cluster, http, client);
         let eds = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
         if cluster.cluster_discovery_type == eds {
@@ -192,13 +194,12 @@ impl VipInputs {
         });
     }
 
-    fn metadata(&self) -> IstioMetadata {
+    /// Names the service, whatever the labels of telemetry are, and a rule that says anything.
+    fn metadata(&self, has_policy: bool) -> IstioMetadata {
         let mut metadata = IstioMetadata::default();
-        if self.client.flags.telemetry_label {
-            metadata.services([&*self.service]);
-        }
+        metadata.services([&*self.service]);
         metadata.text("subset", &self.kind);
-        if let Some(rule) = &self.rule {
+        if let Some(rule) = self.rule.as_ref().filter(|_| has_policy) {
             metadata.rule(&rule.config.meta);
         }
         metadata

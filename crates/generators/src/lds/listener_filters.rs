@@ -54,6 +54,11 @@ pub(crate) fn http_inspector_but(known: impl Iterator<Item = u16>) -> ListenerFi
     http_inspector(ports(known))
 }
 
+/// Finds the server name and ALPN of TLS, but not on these ports.
+pub(crate) fn tls_inspector_but(known: impl Iterator<Item = u16>) -> ListenerFilter {
+    tls_inspector(ports(known))
+}
+
 /// Restores the destination that the connection was captured from.
 pub(crate) fn original_dst() -> ListenerFilter {
     filter(

@@ -17,15 +17,18 @@ use pushctx::EgressListener;
 
 use self::{
     conflict::{Arrival, PortClass},
-    l4_routes::{L4Rules, ServicePort},
+    l4_routes::ServicePort,
 };
 use super::{
     address::{self, WantedPort},
+    by_host::ByHost,
     context::Context,
 };
 
 pub(crate) use build::{build, catch_all, config_metadata, exact_balance};
-pub(crate) use destination::{PortRef, is_dynamic_wildcard, routed, to_server_name};
+pub(crate) use destination::{
+    PortRef, UNKNOWN_SERVICE, is_dynamic_wildcard, routed, to_server_name, with_rule,
+};
 pub(crate) use plan::{
     ChainContent, ChainMatch, ChainPlan, HttpPlan, ListenerPlan, TcpDestination, TcpPlan,
 };
@@ -79,7 +82,7 @@ impl Bind {
 
 /// A service port with what the egress listener says of it.
 struct Target<'a> {
-    rules: &'a L4Rules<'a>,
+    rules: &'a ByHost<'a>,
     service: &'a Arc<Service>,
     port: PortRef<'a>,
     binds: &'a [Arc<str>],
@@ -90,7 +93,11 @@ struct Target<'a> {
 
 impl Walk<'_> {
     fn egress(&mut self, egress: &EgressListener) {
-        let rules = L4Rules::new(&egress.virtual_services);
+        let all = egress.virtual_services.iter();
+        let rules = ByHost::new(all.filter(|vs| {
+            let spec = &vs.config.spec;
+            !spec.tcp.is_empty() || !spec.tls.is_empty()
+        }));
         let bind = self.bind_of(egress.listener.as_ref());
         match egress.listener.as_ref().and_then(|l| l.port.as_ref()) {
             Some(port) => self.listed_port(egress, port, &bind, &rules),
@@ -128,7 +135,7 @@ impl Walk<'_> {
         egress: &EgressListener,
         port: &api::sidecar::SidecarPort,
         bind: &Bind,
-        rules: &L4Rules<'_>,
+        rules: &ByHost<'_>,
     ) {
         let Ok(number) = u16::try_from(port.number) else {
             return;
@@ -153,7 +160,7 @@ impl Walk<'_> {
         }
     }
 
-    fn catch_all(&mut self, egress: &EgressListener, bind: &Bind, rules: &L4Rules<'_>) {
+    fn catch_all(&mut self, egress: &EgressListener, bind: &Bind, rules: &ByHost<'_>) {
         for entry in self.listeners.values_mut() {
             entry.locked = true;
         }

@@ -7,14 +7,17 @@
 mod matching;
 mod route;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use envoy_json::typed_struct;
 use envoy_types::pb::envoy::{
     config::{
         core::v3::TrafficDirection,
         listener::v3::{
-            Filter, FilterChain, Listener,
+            Filter, FilterChain, Listener, ListenerFilter,
             listener::{InternalListenerConfig, ListenerSpecifier},
         },
     },
@@ -29,7 +32,7 @@ use super::{
     hbone,
     http_filters::{HttpChain, HttpFilterParts, WaypointFilters},
     http_manager::{ManagerParts, ManagerSpec, Routes, Side},
-    listener_filters::{http_inspector_but, original_dst},
+    listener_filters::{http_inspector_but, original_dst, tls_inspector_but},
     network_filters::{TcpParts, network},
     outbound::{TcpPlan, is_dynamic_wildcard},
     parts::{Digest, SideParts},
@@ -91,8 +94,11 @@ pub(super) struct MainPlan {
 pub(super) fn plan(ctx: &Context<'_>) -> MainPlan {
     let services = ctx.class.waypoint.iter().flat_map(|w| &w.services);
     let services = services.filter(|service| !is_dynamic_wildcard(service));
-    let mut groups: Vec<Group> = services.map(|service| of_service(ctx, service)).collect();
-    let direct = of_workloads(ctx);
+    let destinations = Destinations::new(ctx);
+    let mut groups: Vec<Group> = services
+        .map(|service| of_service(ctx, &destinations, service))
+        .collect();
+    let direct = of_workloads(ctx, &destinations);
     let logs = direct.parts.listener_logs.clone();
     groups.push(direct);
     MainPlan {
@@ -102,8 +108,7 @@ pub(super) fn plan(ctx: &Context<'_>) -> MainPlan {
     }
 }
 
-fn of_service(ctx: &Context<'_>, service: &Arc<Service>) -> Group {
-    let destinations = Destinations::new(ctx);
+fn of_service(ctx: &Context<'_>, destinations: &Destinations<'_>, service: &Arc<Service>) -> Group {
     let mut sources = vec![service.source.key().clone()];
     let mut ports = Vec::new();
     for port in service.ports.iter().filter(|p| p.protocol != Protocol::Udp) {
@@ -150,11 +155,11 @@ fn stat_prefix(ctx: &Context<'_>, service: &Service, port: &Port, cluster: Strin
 }
 
 /// Workloads are reached by the address that was asked for, whatever their port.
-fn of_workloads(ctx: &Context<'_>) -> Group {
+fn of_workloads(ctx: &Context<'_>, destinations: &Destinations<'_>) -> Group {
     let waypoint = ctx.class.waypoint.as_ref();
     let mut sources = Vec::new();
     let parts = parts(ctx, &[], &mut sources);
-    let routes = Box::new(Destinations::new(ctx).direct());
+    let routes = Box::new(destinations.direct());
     let plan = TcpPlan::to_cluster(names::ENCAP, ctx.idle_timeout());
     Group {
         service: None,
@@ -256,7 +261,7 @@ impl MainPlan {
     }
 
     /// The objects behind the listener.
-    pub(super) fn sources(&self) -> std::collections::BTreeSet<ConfigKey> {
+    pub(super) fn sources(&self) -> BTreeSet<ConfigKey> {
         let sources = self.groups.iter().flat_map(|group| &group.sources);
         sources.cloned().collect()
     }
@@ -265,44 +270,86 @@ impl MainPlan {
     pub(super) fn build(&self) -> Listener {
         let mut dispatch = Dispatch::new(self.http10);
         let mut chains = Vec::new();
-        let mut protocols: BTreeMap<u16, Option<Protocol>> = BTreeMap::new();
         for group in &self.groups {
-            for port in &group.ports {
-                let named = |named: Option<&String>| named.cloned();
-                let chain = Chain {
-                    tcp: named(port.tcp.as_ref().map(|(name, _)| name)),
-                    http: named(port.http.as_ref().map(|(name, _)| name)),
-                };
-                let port_number = group.service.as_ref().map(|_| port.number);
-                dispatch.add(&group.addresses, port_number, &chain);
-                chains.extend(port_chains(port, group));
-                if group.service.is_some() {
-                    let stated = Some(port.protocol);
-                    let seen = protocols.entry(port.number).or_insert(stated);
-                    // Of two protocols the inspector has to tell which it is.
-                    if *seen != stated {
-                        *seen = None;
-                    }
+            let addresses = &group.addresses;
+            if group.service.is_some() {
+                let ports = group.ports.iter();
+                dispatch.add_ports(addresses, ports.map(|port| (port.number, port.chain())));
+            } else {
+                for port in &group.ports {
+                    dispatch.add_all(addresses, &port.chain());
                 }
             }
+            chains.extend(group.ports.iter().flat_map(|port| port_chains(port, group)));
         }
-        let stated = protocols
-            .into_iter()
-            .filter(|(_, protocol)| protocol.is_some_and(|protocol| !protocol.is_unsupported()));
+        let mut listener_filters = vec![
+            original_dst(),
+            http_inspector_but(self.known_ports().into_iter()),
+        ];
+        listener_filters.extend(self.tls_inspector());
         Listener {
             name: names::MAIN_INTERNAL.to_owned(),
             traffic_direction: TrafficDirection::Inbound.into(),
             listener_specifier: Some(ListenerSpecifier::InternalListener(
                 InternalListenerConfig::default(),
             )),
-            listener_filters: vec![
-                original_dst(),
-                http_inspector_but(stated.map(|(port, _)| port)),
-            ],
+            listener_filters,
             filter_chain_matcher: Some(dispatch.finish()),
             filter_chains: chains,
             access_log: self.logs.clone(),
             ..Listener::default()
+        }
+    }
+
+    /// Ports where everybody speaks HTTP, or nobody does. Workloads that are asked for themselves have
+    /// any ports.
+    fn known_ports(&self) -> Vec<u16> {
+        let mut spoken: BTreeMap<u16, Option<bool>> = BTreeMap::new();
+        for group in &self.groups {
+            if group.service.is_none() {
+                if group.addresses.is_empty() {
+                    continue;
+                }
+                return Vec::new();
+            }
+            for port in &group.ports {
+                let protocol = port.protocol;
+                let speaks_http = (!protocol.is_unsupported()).then(|| protocol.is_http());
+                let seen = spoken.entry(port.number).or_insert(speaks_http);
+                if *seen != speaks_http {
+                    *seen = None;
+                }
+            }
+        }
+        let known = spoken.into_iter().filter(|(_, http)| http.is_some());
+        known.map(|(port, _)| port).collect()
+    }
+
+    /// Finds server names, where a service speaks TLS, on the ports that any speaks it on.
+    fn tls_inspector(&self) -> Option<ListenerFilter> {
+        let services = self
+            .groups
+            .iter()
+            .filter_map(|group| group.service.as_ref());
+        let (mut tls, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for port in services.flat_map(|service| &service.ports) {
+            let set = if port.protocol.is_tls() {
+                &mut tls
+            } else {
+                &mut others
+            };
+            set.insert(port.port);
+        }
+        (!tls.is_empty()).then(|| tls_inspector_but(others.difference(&tls).copied()))
+    }
+}
+
+impl PortPlan {
+    /// Names of its chains.
+    fn chain(&self) -> Chain {
+        Chain {
+            tcp: self.tcp.as_ref().map(|(name, _)| name.clone()),
+            http: self.http.as_ref().map(|(name, _)| name.clone()),
         }
     }
 }

@@ -23,7 +23,7 @@ use envoy_types::pb::envoy::{
         v3::{FractionalPercent, fractional_percent::DenominatorType},
     },
 };
-use model::api;
+use model::{Service, api};
 use pushctx::RouteSemantics;
 
 use super::{RouteContext, headers::HeaderChanges, retry};
@@ -117,22 +117,37 @@ fn cluster_of(destination: Option<&api::common::Destination>, ctx: &RouteContext
         (None, Some(service)) if service.ports.len() == 1 => service.ports[0].port,
         _ => ctx.listener_port,
     };
+    if let Some(handles) = ctx.handles {
+        let handled = handles(&destination.host);
+        return waypoint_cluster(destination, service.as_deref(), handled, port);
+    }
     let external = service
         .as_ref()
         .map(|s| &*s.attributes.external_name)
         .filter(|n| !n.is_empty());
-    if ctx
-        .handles
-        .is_some_and(|handles| handles(&destination.host))
-    {
-        let kind = names::vip_kind("http", &destination.subset);
-        return names::inbound_vip(port, &kind, &destination.host);
-    }
     names::outbound(
         port,
         &destination.subset,
         external.unwrap_or(&destination.host),
     )
+}
+
+/// The cluster by which a waypoint reaches a port of a destination: its own for a service that it
+/// handles, and for hosts that nobody knows; the one that all proxies have for other services.
+pub(crate) fn waypoint_cluster(
+    destination: &api::common::Destination,
+    service: Option<&Service>,
+    handled: bool,
+    port: u16,
+) -> String {
+    let (host, subset) = (&destination.host, &destination.subset);
+    if service.is_some() && !handled {
+        return names::outbound(port, subset, host);
+    }
+    let protocol = service.and_then(|service| Some(service.port(port)?.protocol));
+    let speaks_http = protocol.is_none_or(|p| p.is_http() || p.is_unsupported());
+    let kind = names::vip_kind(if speaks_http { "http" } else { "tcp" }, subset);
+    names::inbound_vip(port, &kind, host)
 }
 
 fn apply_rewrite(

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Cluster of a destination without host.
-const UNKNOWN_SERVICE: &str = "UnknownService";
+pub(crate) const UNKNOWN_SERVICE: &str = "UnknownService";
 
 /// A port that is listened to.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +163,11 @@ fn only_port(service: &Service) -> Option<u16> {
 
 /// Applies the settings of the DestinationRule: connection pool and hash of the whole host, tunnel
 /// of the chosen subset.
-fn with_rule(mut plan: TcpPlan, rule: Option<&ConsolidatedRule>, subset: &str) -> TcpPlan {
+pub(crate) fn with_rule(
+    mut plan: TcpPlan,
+    rule: Option<&ConsolidatedRule>,
+    subset: &str,
+) -> TcpPlan {
     let Some(rule) = rule.map(|r| &r.config.spec) else {
         return plan;
     };

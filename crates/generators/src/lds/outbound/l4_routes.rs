@@ -1,9 +1,6 @@
 //! TCP and TLS rules of VirtualServices as filter chains (listeners §4.2, §4.3).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use model::{ConfigKey, Labels, Resolution, Service, api, host, selects};
 use pushctx::ResolvedVirtualService;
@@ -12,64 +9,10 @@ use super::{
     destination::{self, PortRef},
     plan::{ChainContent, ChainMatch, ChainPlan},
 };
-use crate::{lds::context::Context, rds::alternative_names};
-
-/// VirtualServices with TCP or TLS rules of one egress listener, by host.
-#[derive(Debug)]
-pub(crate) struct L4Rules<'a> {
-    exact: BTreeMap<&'a str, Vec<usize>>,
-    wildcard: Vec<(&'a str, usize)>,
-    list: Vec<&'a Arc<ResolvedVirtualService>>,
-}
-
-impl<'a> L4Rules<'a> {
-    /// Indexes the VirtualServices that have such rules; their order decides among several.
-    pub(crate) fn new(virtual_services: &'a [Arc<ResolvedVirtualService>]) -> Self {
-        let mut rules = Self {
-            exact: BTreeMap::new(),
-            wildcard: Vec::new(),
-            list: Vec::new(),
-        };
-        for vs in virtual_services {
-            let spec = &vs.config.spec;
-            if spec.tcp.is_empty() && spec.tls.is_empty() {
-                continue;
-            }
-            let at = rules.list.len();
-            rules.list.push(vs);
-            for name in &spec.hosts {
-                if host::is_wildcard(name) {
-                    rules.wildcard.push((name, at));
-                } else {
-                    rules.exact.entry(name).or_default().push(at);
-                }
-            }
-        }
-        rules
-    }
-
-    /// Lists those with a host that matches `hostname`, in order.
-    fn matching(&self, hostname: &str) -> impl Iterator<Item = &'a Arc<ResolvedVirtualService>> {
-        let mut found: BTreeSet<&usize> = BTreeSet::new();
-        if !self.list.is_empty() {
-            if host::is_wildcard(hostname) {
-                let plain = self
-                    .exact
-                    .iter()
-                    .filter(|(name, _)| host::matches(name, hostname));
-                found.extend(plain.flat_map(|(_, at)| at));
-            } else if let Some(at) = self.exact.get(hostname) {
-                found.extend(at);
-            }
-            let wild = self
-                .wildcard
-                .iter()
-                .filter(|(name, _)| host::matches(name, hostname));
-            found.extend(wild.map(|(_, at)| at));
-        }
-        found.into_iter().map(|at| self.list[*at])
-    }
-}
+use crate::{
+    lds::{by_host::ByHost, context::Context},
+    rds::alternative_names,
+};
 
 /// One service port on its way to filter chains.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +51,7 @@ impl L4Chains {
 }
 
 /// Plans the chains of one service port that forward bytes.
-pub(crate) fn plan(ctx: &Context<'_>, rules: &L4Rules<'_>, target: ServicePort<'_>) -> L4Chains {
+pub(crate) fn plan(ctx: &Context<'_>, rules: &ByHost<'_>, target: ServicePort<'_>) -> L4Chains {
     let mut result = L4Chains::default();
     if target.port.protocol.is_tls() {
         plan_tls(ctx, rules, target, &mut result);
@@ -118,12 +61,7 @@ pub(crate) fn plan(ctx: &Context<'_>, rules: &L4Rules<'_>, target: ServicePort<'
     result
 }
 
-fn plan_tls(
-    ctx: &Context<'_>,
-    rules: &L4Rules<'_>,
-    target: ServicePort<'_>,
-    result: &mut L4Chains,
-) {
+fn plan_tls(ctx: &Context<'_>, rules: &ByHost<'_>, target: ServicePort<'_>, result: &mut L4Chains) {
     let mut seen = BTreeSet::new();
     let mut cidrs: Vec<Arc<str>> = target.cidrs.to_vec();
     for vs in rules.matching(&target.service.hostname) {
@@ -200,12 +138,7 @@ fn server_names(ctx: &Context<'_>, service: &Service) -> Vec<String> {
     names
 }
 
-fn plan_tcp(
-    ctx: &Context<'_>,
-    rules: &L4Rules<'_>,
-    target: ServicePort<'_>,
-    result: &mut L4Chains,
-) {
+fn plan_tcp(ctx: &Context<'_>, rules: &ByHost<'_>, target: ServicePort<'_>, result: &mut L4Chains) {
     let mut wants_default = true;
     for vs in rules.matching(&target.service.hostname) {
         for route in vs.config.spec.tcp.iter().filter(|r| !r.route.is_empty()) {

@@ -40,11 +40,8 @@ pub(super) struct Chain {
 #[derive(Debug)]
 pub(super) struct Dispatch {
     http10: bool,
-    entries: Vec<(Vec<Arc<str>>, Ports)>,
+    entries: Vec<(Vec<CidrRange>, OnMatch)>,
 }
-
-/// Who takes which port; `None` for all ports.
-type Ports = Vec<(Option<u16>, OnMatch)>;
 
 impl Dispatch {
     /// Starts without chains; `http10` makes HTTP/1.0 count as HTTP.
@@ -55,16 +52,33 @@ impl Dispatch {
         }
     }
 
-    /// Leads a port of some addresses, or all of their ports, to a chain.
-    pub(super) fn add(&mut self, addresses: &[Arc<str>], port: Option<u16>, chain: &Chain) {
-        let Some(target) = self.target(chain).filter(|_| !addresses.is_empty()) else {
-            return;
-        };
-        match self.entries.last_mut() {
-            Some((last, ports)) if last == addresses => ports.push((port, target)),
-            _ => self
-                .entries
-                .push((addresses.to_vec(), vec![(port, target)])),
+    /// Leads ports of the addresses of a service to chains.
+    pub(super) fn add_ports(
+        &mut self,
+        addresses: &[Arc<str>],
+        ports: impl Iterator<Item = (u16, Chain)>,
+    ) {
+        let map: HashMap<String, OnMatch> = ports
+            .filter_map(|(port, chain)| Some((port.to_string(), self.target(&chain)?)))
+            .collect();
+        if !map.is_empty() {
+            let target = nested(exactly(input("port", &DestinationPortInput {}), map));
+            self.add(addresses, target);
+        }
+    }
+
+    /// Leads all ports of some addresses to a chain.
+    pub(super) fn add_all(&mut self, addresses: &[Arc<str>], chain: &Chain) {
+        if let Some(target) = self.target(chain) {
+            self.add(addresses, target);
+        }
+    }
+
+    fn add(&mut self, addresses: &[Arc<str>], target: OnMatch) {
+        let ranges: Vec<_> = addresses.iter().filter_map(|a| range(a)).collect();
+        // Envoy takes no entry without addresses.
+        if !ranges.is_empty() {
+            self.entries.push((ranges, target));
         }
     }
 
@@ -92,38 +106,22 @@ impl Dispatch {
 
     /// Builds the matcher. Where nobody is reached, it matches nothing.
     pub(super) fn finish(self) -> Matcher {
-        let ranges: Vec<IpRangeMatcher> = self
+        let range_matchers = self
             .entries
             .into_iter()
-            .map(|(addresses, ports)| IpRangeMatcher {
-                ranges: addresses.iter().filter_map(|a| range(a)).collect(),
-                on_match: Some(of_ports(ports)),
+            .map(|(ranges, target)| IpRangeMatcher {
+                ranges,
+                on_match: Some(target),
                 exclusive: false,
-            })
-            .filter(|matcher| !matcher.ranges.is_empty())
-            .collect();
-        if ranges.is_empty() {
-            return Matcher::default();
-        }
+            });
         let by_address = IpMatcher {
-            range_matchers: ranges,
+            range_matchers: range_matchers.collect(),
         };
         tree(
             input("ip", &DestinationIpInput {}),
             TreeType::CustomMatch(input("ip", &by_address)),
         )
     }
-}
-
-fn of_ports(mut ports: Ports) -> OnMatch {
-    if let Some(at) = ports.iter().position(|(port, _)| port.is_none()) {
-        return ports.swap_remove(at).1;
-    }
-    let map = ports
-        .into_iter()
-        .filter_map(|(port, target)| Some((port?.to_string(), target)))
-        .collect();
-    nested(exactly(input("port", &DestinationPortInput {}), map))
 }
 
 /// An address, or a range of addresses.

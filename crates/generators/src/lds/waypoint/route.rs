@@ -4,13 +4,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 use model::{ConfigKey, Port, Service, api};
-use pushctx::{ConsolidatedRule, ResolvedVirtualService};
+use pushctx::ResolvedVirtualService;
 
 use crate::{
     convert,
     lds::{
+        by_host::ByHost,
         context::Context,
-        outbound::{TcpDestination, TcpPlan},
+        outbound::{TcpDestination, TcpPlan, UNKNOWN_SERVICE, with_rule},
     },
     names,
     rds::ClientView,
@@ -24,45 +25,41 @@ const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 pub(super) struct Destinations<'a> {
     ctx: &'a Context<'a>,
     client: ClientView,
+    rules: ByHost<'a>,
 }
 
 impl<'a> Destinations<'a> {
     pub(super) fn new(ctx: &'a Context<'a>) -> Self {
+        let listener = ctx.scope().egress.first();
+        let all = listener.into_iter().flat_map(|l| l.virtual_services.iter());
         Self {
             ctx,
             client: ClientView::of(ctx.snapshot, ctx.class),
+            rules: ByHost::new(all),
         }
     }
 
-    /// Tells whether the class handles a host itself, rather than sending to it as others do.
-    fn handles(&self, host: &str) -> bool {
-        let waypoint = self.ctx.class.waypoint.as_ref();
-        let service = waypoint.and_then(|waypoint| waypoint.service(host));
-        service.is_some_and(|service| !service.mesh_external)
+    /// Finds a service that the class handles itself, rather than sending to it as others do.
+    fn handled(&self, host: &str) -> Option<&'a Arc<Service>> {
+        self.ctx.class.waypoint.as_ref()?.service(host)
     }
 
-    fn rule(&self, host: &str) -> Option<&'a Arc<ConsolidatedRule>> {
-        if self.handles(host) {
-            self.ctx.scope().inbound_rule(host)
-        } else {
-            self.ctx.outbound_rule(host)
-        }
-    }
-
-    /// The VirtualService of a service; its sources are added to `sources`.
-    fn virtual_service(
+    /// The VirtualServices of a service, in order: those of its namespace and of the waypoint's.
+    fn virtual_services(
         &self,
         service: &Service,
-        sources: &mut Vec<ConfigKey>,
-    ) -> Option<&'a Arc<ResolvedVirtualService>> {
-        let listener = self.ctx.scope().egress.first()?;
-        let found = listener.virtual_service(&service.hostname)?;
-        sources.extend(found.sources.iter().cloned());
-        Some(found)
+    ) -> impl Iterator<Item = &'a Arc<ResolvedVirtualService>> {
+        let own = self.ctx.proxy().namespace.clone();
+        let namespace = service.attributes.namespace.clone();
+        let found = self.rules.matching(&service.hostname);
+        found.filter(move |vs| {
+            let of = &*vs.config.meta.namespace;
+            *of == *own || *of == *namespace
+        })
     }
 
-    /// The routes of one port of a service, all of them in one virtual host: the address said already
-    /// which service is meant.
+    /// The routes of one port of a service, those of all its VirtualServices in one virtual host: the
+    /// address said already which service is meant.
     pub(super) fn http(
         &self,
         service: &Arc<Service>,
@@ -70,12 +67,16 @@ impl<'a> Destinations<'a> {
         name: String,
         sources: &mut Vec<ConfigKey>,
     ) -> RouteConfiguration {
-        let found = self.virtual_service(service, sources);
-        let mut routes = found.map_or_else(Vec::new, |vs| self.translated(vs, port.port));
+        let mut routes = Vec::new();
+        for vs in self.virtual_services(service) {
+            routes.extend(self.translated(vs, port.port));
+            sources.extend(vs.sources.iter().cloned());
+        }
         if routes.is_empty() {
-            let rule = self.rule(&service.hostname).map(|rule| &**rule);
+            let rule = self.ctx.scope().inbound_rule(&service.hostname);
             let host = (&*service.hostname, port.port);
             let retries = self.client.retries.as_ref();
+            let rule = rule.map(|rule| &**rule);
             routes.push(route::default_route_to(name.clone(), host, rule, retries));
         }
         configuration(name, port.port, routes)
@@ -83,13 +84,9 @@ impl<'a> Destinations<'a> {
 
     fn translated(&self, vs: &ResolvedVirtualService, port: u16) -> Vec<Route> {
         let mesh = BTreeSet::from(["mesh".to_owned()]);
-        let service = |host: &str| {
-            let waypoint = self.ctx.class.waypoint.as_ref();
-            let handled = waypoint.and_then(|waypoint| waypoint.service(host));
-            handled.or_else(|| self.ctx.service(host)).cloned()
-        };
-        let rule = |host: &str| self.rule(host).cloned();
-        let handles = |host: &str| self.handles(host);
+        let service = |host: &str| self.service(host).cloned();
+        let rule = |host: &str| self.ctx.outbound_rule(host).cloned();
+        let handles = |host: &str| self.handled(host).is_some();
         let ctx = RouteContext {
             listener_port: port,
             gateways: &mesh,
@@ -107,6 +104,10 @@ impl<'a> Destinations<'a> {
         route::translate(vs, &ctx)
     }
 
+    fn service(&self, host: &str) -> Option<&'a Arc<Service>> {
+        self.handled(host).or_else(|| self.ctx.service(host))
+    }
+
     /// The routes to workloads that are asked for directly.
     pub(super) fn direct(&self) -> RouteConfiguration {
         let retries = self.client.retries.as_ref();
@@ -114,8 +115,8 @@ impl<'a> Destinations<'a> {
         configuration(names::ENCAP.to_owned(), 0, vec![route])
     }
 
-    /// Where connections to one port of a service go: where the first TCP rule for the port says, else
-    /// to the service itself.
+    /// Where connections to one port of a service go: where the first TLS rule for its name and port
+    /// says, else the first TCP rule for the port, else to the service itself.
     pub(super) fn tcp(
         &self,
         service: &Arc<Service>,
@@ -123,50 +124,99 @@ impl<'a> Destinations<'a> {
         name: &str,
         sources: &mut Vec<ConfigKey>,
     ) -> TcpPlan {
-        let found = self.virtual_service(service, sources);
-        let rules = found.into_iter().flat_map(|vs| &vs.config.spec.tcp);
-        let mut rules = rules.filter(|rule| {
+        let found: Vec<_> = self.virtual_services(service).collect();
+        sources.extend(found.iter().flat_map(|vs| vs.sources.iter().cloned()));
+        let host = &*service.hostname;
+        let tls = found.iter().flat_map(|vs| &vs.config.spec.tls);
+        let tls = tls.filter(|rule| {
             let mut matches = rule.r#match.iter();
-            rule.r#match.is_empty() || matches.any(|m| concerns(m, port.port))
+            rule.r#match.is_empty() || matches.any(|m| L4Match::of_tls(m, host).holds(port.port))
         });
-        let weighted: Vec<(String, u32)> = rules
-            .next()
-            .into_iter()
-            .flat_map(|rule| {
-                let only = rule.route.len() == 1;
-                rule.route.iter().filter_map(move |route| {
-                    let weight = u32::try_from(route.weight).ok()?;
-                    (only || weight > 0).then_some((route.destination.as_ref()?, weight))
-                })
-            })
-            .map(|(destination, weight)| (self.tcp_cluster(destination, port.port), weight))
-            .collect();
+        let tcp = found.iter().flat_map(|vs| &vs.config.spec.tcp);
+        let tcp = tcp.filter(|rule| {
+            let mut matches = rule.r#match.iter();
+            rule.r#match.is_empty() || matches.any(|m| L4Match::of_tcp(m).holds(port.port))
+        });
+        let tls = tls.map(|rule| rule.route.as_slice());
+        let tcp = tcp.map(|rule| rule.route.as_slice());
+        let mut routes = tls.chain(tcp).filter(|routes| !routes.is_empty());
+        let routes = routes.next().unwrap_or_default();
         let mut plan = TcpPlan::to_cluster(name, self.ctx.idle_timeout());
-        match weighted.as_slice() {
+        // Settings are those of one destination, whatever the others want.
+        let first = routes.first().and_then(|route| route.destination.as_ref());
+        let mut subset = "";
+        match routes {
             [] => {}
-            [(only, _)] => plan.destination = TcpDestination::Cluster(only.clone()),
-            _ => plan.destination = TcpDestination::Weighted(weighted),
+            [_] => {
+                subset = first.map_or("", |destination| &destination.subset);
+                plan.destination = TcpDestination::Cluster(self.tcp_cluster(first, port.port));
+            }
+            _ => {
+                let weighted = routes.iter().filter_map(|route| {
+                    let weight = u32::try_from(route.weight).ok().filter(|w| *w > 0)?;
+                    let destination = route.destination.as_ref();
+                    Some((self.tcp_cluster(destination, port.port), weight))
+                });
+                let weighted: Vec<_> = weighted.collect();
+                if !weighted.is_empty() {
+                    plan.destination = TcpDestination::Weighted(weighted);
+                }
+            }
         }
-        plan
+        let host = first.map_or(host, |destination| &destination.host);
+        let rule = self.ctx.outbound_rule(host).map(|rule| &**rule);
+        with_rule(plan, rule, subset)
     }
 
-    fn tcp_cluster(&self, destination: &api::common::Destination, port: u16) -> String {
-        let number = match route::destination_port(destination) {
-            0 => port,
-            number => number,
+    fn tcp_cluster(&self, destination: Option<&api::common::Destination>, port: u16) -> String {
+        let Some(destination) = destination.filter(|d| !d.host.is_empty()) else {
+            return UNKNOWN_SERVICE.to_owned();
         };
-        let (host, subset) = (&destination.host, &destination.subset);
-        if !self.handles(host) {
-            return names::outbound(number, subset, host);
-        }
-        let kind = names::vip_kind("tcp", subset);
-        names::inbound_vip(number, &kind, host)
+        let service = self.service(&destination.host);
+        let number = match (&destination.port, service) {
+            (Some(_), _) => route::destination_port(destination),
+            (None, Some(service)) if service.ports.len() == 1 => service.ports[0].port,
+            (None, _) => port,
+        };
+        let handled = self.handled(&destination.host).is_some();
+        route::waypoint_cluster(destination, service.map(|s| &**s), handled, number)
     }
 }
 
-fn concerns(matched: &api::virtual_service::L4MatchAttributes, port: u16) -> bool {
-    let of_mesh = matched.gateways.is_empty() || matched.gateways.iter().any(|g| g == "mesh");
-    of_mesh && (matched.port == 0 || matched.port == u32::from(port))
+/// The conditions of a rule for connections. What only a proxy beside the client knows of it, a waypoint
+/// does not.
+struct L4Match<'a> {
+    gateways: &'a [String],
+    port: u32,
+    known: bool,
+}
+
+impl<'a> L4Match<'a> {
+    fn of_tcp(matched: &'a api::virtual_service::L4MatchAttributes) -> Self {
+        Self {
+            gateways: &matched.gateways,
+            port: matched.port,
+            known: matched.source_labels.is_empty() && matched.source_namespace.is_empty(),
+        }
+    }
+
+    /// The address says which service is meant, so that a server name may only be that of the service.
+    fn of_tls(matched: &'a api::virtual_service::TlsMatchAttributes, host: &str) -> Self {
+        let is_host = matches!(matched.sni_hosts.as_slice(), [only] if only == host);
+        Self {
+            gateways: &matched.gateways,
+            port: matched.port,
+            known: is_host
+                && matched.source_labels.is_empty()
+                && matched.source_namespace.is_empty(),
+        }
+    }
+
+    fn holds(&self, port: u16) -> bool {
+        self.known
+            && (self.gateways.is_empty() || self.gateways.iter().any(|g| g == "mesh"))
+            && (self.port == 0 || self.port == u32::from(port))
+    }
 }
 
 fn configuration(name: String, port: u16, routes: Vec<Route>) -> RouteConfiguration {
