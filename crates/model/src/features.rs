@@ -121,6 +121,11 @@ features! {
     "PILOT_GATEWAY_API_CONTROLLER_NAME" gateway_controller: String = "istio.io/gateway-controller".to_owned();
     /// Gateway API objects are translated.
     "PILOT_ENABLE_GATEWAY_API" gateway_api: bool = true;
+    /// Gateways that name a host as their address are served by a workload of their owner; without, all
+    /// are deployed.
+    "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT" gateway_api_manual_deployment: bool = true;
+    /// What is deployed for a Gateway that says nothing for it has the labels and annotations of the Gateway.
+    "PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS" gateway_api_copy_metadata: bool = true;
     /// Alpha kinds of Gateway API are translated.
     "PILOT_ENABLE_ALPHA_GATEWAY_API" alpha_gateway_api: bool = false;
     /// ServiceEntries without addresses get one.

@@ -128,7 +128,7 @@ impl<'a> Rendering<'a> {
         let infrastructure = spec.infrastructure.clone().unwrap_or_default();
         // What the Gateway says for its objects; without, they have what the Gateway has itself.
         let is_empty = infrastructure.labels.is_empty() && infrastructure.annotations.is_empty();
-        let (labels, annotations) = if is_empty {
+        let (labels, annotations) = if is_empty && state.features.gateway_api_copy_metadata {
             (meta.labels.clone(), meta.annotations.clone())
         } else {
             (infrastructure.labels, infrastructure.annotations)

@@ -31,8 +31,12 @@ pub(super) fn state(yaml: &str) -> MeshState {
 
 /// What is made for all gateways, by kind and name.
 fn made(yaml: &str) -> anyhow::Result<BTreeMap<String, Value>> {
+    made_of(state(yaml))
+}
+
+fn made_of(state: MeshState) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut translator = Translator::default();
-    let state = translator.layer(state(yaml));
+    let state = translator.layer(state);
     let settings = settings();
     let rendering = Rendering::new(&state, &settings);
     let mut all = BTreeMap::new();
@@ -263,4 +267,18 @@ fn classes_that_are_missing_are_made() {
         .map(|wanted| wanted.target.name)
         .collect();
     assert_eq!(names, ["istio-remote", "istio-waypoint", "istio-east-west"]);
+}
+
+#[test]
+fn labels_of_a_gateway_may_stay_its_own() {
+    let labelled = |copied: bool| {
+        let mut state = state(&gateway("istio", ""));
+        std::sync::Arc::make_mut(&mut state.features).gateway_api_copy_metadata = copied;
+        let made = made_of(state).unwrap();
+        made["Service g-istio"]
+            .pointer("/metadata/labels/team")
+            .is_some()
+    };
+    assert!(labelled(true));
+    assert!(!labelled(false));
 }

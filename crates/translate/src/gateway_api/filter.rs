@@ -156,7 +156,9 @@ fn to_redirect(redirect: &RequestRedirect) -> HttpRedirect {
                 result.uri = path.replace_full_path.clone().unwrap_or_default();
             }
             PathModifierType::ReplacePrefixMatch => {
-                result.prefix_rewrite = prefix(path);
+                let text = path.replace_prefix_match.as_deref();
+                // A slash at the end is kept, other than that of rewrites.
+                result.prefix_rewrite = text.filter(|t| !t.is_empty()).unwrap_or("/").to_owned();
             }
         }
     }

@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use model::{
     Config, Kind, MeshState, Meta,
     api::{
-        VirtualService,
+        Duration, VirtualService,
         common::{HttpRetry, StringMatch},
         gateway_api::{
             BackendRef, CookieLifetime, GrpcRoute, GrpcRouteMatch, HttpBackendRef, HttpPathMatch,
@@ -290,8 +290,10 @@ fn http_rules(
         )?;
         route.name = name;
         let timeouts = rule.timeouts.as_ref();
-        route.timeout = timeouts.and_then(|t| t.request);
-        let backend_request = timeouts.and_then(|t| t.backend_request);
+        // Zero means without limit, as none does.
+        let limit = |limit: Option<Duration>| limit.filter(|limit| !limit.is_zero());
+        route.timeout = limit(timeouts.and_then(|t| t.request));
+        let backend_request = limit(timeouts.and_then(|t| t.backend_request));
         if let Some(retry) = &rule.retry {
             let codes = retry.codes.iter().map(|code| format!(",{code}"));
             let attempts = retry.attempts.unwrap_or(2);
@@ -444,8 +446,10 @@ fn action(
 }
 
 fn http_match(m: &HttpRouteMatch) -> HttpMatchRequest {
+    // As the kind's definition has it, which files have not passed.
+    let any = || crate::prefix("/");
     HttpMatchRequest {
-        uri: m.path.as_ref().map(path_match),
+        uri: Some(m.path.as_ref().map_or_else(any, path_match)),
         method: m.method.as_deref().map(crate::exact),
         headers: values(&m.headers),
         query_params: values(&m.query_params),

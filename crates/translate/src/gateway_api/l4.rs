@@ -90,6 +90,9 @@ pub(super) fn translate(
                     destinations(state, "TLSRoute", &route.meta, rule, target.mesh, outcome);
                 let Some(destinations) = found else { continue };
                 let names = target.names(hostnames);
+                if names.is_empty() {
+                    continue;
+                }
                 let hosts = if target.mesh {
                     target.hosts
                 } else {
@@ -165,7 +168,11 @@ impl Target {
             return self.hosts.clone();
         }
         if self.mesh {
-            return hostnames.to_vec();
+            // Of several names each host takes its own; a single one is taken as it is.
+            let own = |name: &&String| {
+                hostnames.len() == 1 || self.hosts.iter().any(|host| parent::meet(host, name))
+            };
+            return hostnames.iter().filter(own).cloned().collect();
         }
         let mut names: Vec<String> = Vec::new();
         for name in hostnames {

@@ -167,8 +167,8 @@ struct Shared<'a> {
     client_certificate: Option<Result<String, Refusal>>,
 }
 
-/// Ports taken by earlier listeners: the family of the protocol and the host names.
-type Taken = BTreeMap<u32, (&'static str, Vec<String>)>;
+/// What earlier listeners have taken, by port: their protocols and host names.
+type Taken = BTreeMap<u32, Vec<(String, String)>>;
 
 /// How a listener is served.
 struct Served {
@@ -206,6 +206,7 @@ impl<'a> Shared<'a> {
         let addresses = &gateway.spec.addresses;
         let is_ip = |kind: Option<&str>| kind.is_none_or(|kind| kind == "IPAddress");
         let is_managed = match &addresses[..] {
+            _ if !features.gateway_api_manual_deployment => true,
             [] => true,
             [only] => is_ip(only.r#type.as_deref()),
             _ => false,
@@ -290,7 +291,12 @@ impl<'a> Shared<'a> {
             .values()
             .filter(|set| self.is_parent(&set.meta, &set.spec.parent_ref))
             .collect();
-        sets.sort_by_key(|set| set.meta.creation_order());
+        sets.sort_by_key(|set| {
+            let (meta, path) = (&set.meta, |meta: &Meta| {
+                format!("{}/{}", meta.namespace, meta.name)
+            });
+            (meta.created, path(meta))
+        });
         let mut attached = 0;
         let mut ports = Vec::new();
         open(&mut ports, own);
@@ -418,12 +424,13 @@ impl<'a> Shared<'a> {
         taken: &mut Taken,
         report: &mut ListenerReport,
     ) -> Option<Served> {
-        let Some(family) = family(&listener.protocol, self.is_waypoint) else {
+        let alone = claim(taken, listener);
+        if !is_served(&listener.protocol, self.is_waypoint) {
             let message = format!("the protocol {} is not supported", listener.protocol);
             report.accepted = Err(Refusal::new("UnsupportedProtocol", message));
             return None;
-        };
-        if let Err(refusal) = claim(taken, family, listener) {
+        }
+        if let Err(refusal) = alone {
             tracing::debug!(gateway = %holder.name, listener = %listener.name, "listener conflicts");
             report.accepted = Err(refusal.clone());
             report.alone = Err(refusal);
@@ -764,32 +771,53 @@ pub(super) fn hostname(listener: &Listener) -> &str {
         .unwrap_or("*")
 }
 
-/// What may share a port; `None` for protocols that are not served.
-fn family(protocol: &str, is_waypoint: bool) -> Option<&'static str> {
+/// Tells whether listeners of a protocol are served.
+fn is_served(protocol: &str, is_waypoint: bool) -> bool {
     match protocol {
-        "HTTP" => Some("HTTP"),
-        "HTTPS" | "TLS" => Some("TLS"),
-        "TCP" => Some("TCP"),
-        "HBONE" if is_waypoint => Some("HBONE"),
-        _ => None,
+        "HTTP" | "HTTPS" | "TLS" | "TCP" => true,
+        "HBONE" => is_waypoint,
+        _ => false,
     }
 }
 
-/// Takes the port and host of a listener.
+/// Takes the port and host of a listener, unless it conflicts with an earlier one that has taken
+/// something.
 ///
 /// # Errors
-/// When an earlier one has them.
-fn claim(taken: &mut Taken, family: &'static str, listener: &Listener) -> Verdict {
-    let (there, hosts) = taken.entry(listener.port).or_insert((family, Vec::new()));
-    let (host, port) = (hostname(listener), listener.port);
-    if *there != family {
-        let message = format!("another listener of port {port} has another protocol");
+/// When an earlier one has the port for itself, or the host.
+fn claim(taken: &mut Taken, listener: &Listener) -> Verdict {
+    let port = listener.port;
+    let (protocol, host) = (listener.protocol.as_str(), hostname(listener));
+    let there = taken.entry(port).or_default();
+    let other = there
+        .iter()
+        .find(|(known, name)| !go_together((known.as_str(), name.as_str()), (protocol, host)));
+    let Some((known, _)) = other else {
+        there.push((protocol.to_owned(), host.to_owned()));
+        return Ok(());
+    };
+    if known != protocol || is_opaque(protocol) {
+        let message = format!("another listener of port {port} has protocol {known}");
         return Err(Refusal::new("ProtocolConflict", message));
     }
-    if hosts.iter().any(|h| h == host) {
-        let message = format!("another listener of port {port} has the host {host}");
-        return Err(Refusal::new("HostnameConflict", message));
+    let message = format!("another listener of port {port} has the host {host}");
+    Err(Refusal::new("HostnameConflict", message))
+}
+
+/// Protocols whose connections say nothing of a host.
+fn is_opaque(protocol: &str) -> bool {
+    matches!(protocol, "TCP" | "UDP")
+}
+
+/// Tells whether two listeners, each a protocol and a host, may share a port: whoever reads hosts goes
+/// together with another host, whatever its protocol.
+fn go_together(a: (&str, &str), b: (&str, &str)) -> bool {
+    let reads_hosts = |protocol: &str| matches!(protocol, "HTTP" | "HTTPS" | "TLS");
+    let ((first, host), (second, other)) = (a, b);
+    match (reads_hosts(first), reads_hosts(second)) {
+        (true, true) => host != other,
+        (false, false) => first != second && !(is_opaque(first) && is_opaque(second)),
+        (true, false) => !is_opaque(second),
+        (false, true) => !is_opaque(first),
     }
-    hosts.push(host.to_owned());
-    Ok(())
 }

@@ -263,7 +263,7 @@ fn attach(
 }
 
 /// Tells whether some host fits both patterns.
-fn meet(a: &str, b: &str) -> bool {
+pub(super) fn meet(a: &str, b: &str) -> bool {
     covers(a, b) || covers(b, a)
 }
 
