@@ -158,7 +158,8 @@ fn to_redirect(redirect: &RequestRedirect) -> HttpRedirect {
             PathModifierType::ReplacePrefixMatch => {
                 let text = path.replace_prefix_match.as_deref();
                 // A slash at the end is kept, other than that of rewrites.
-                result.prefix_rewrite = text.filter(|t| !t.is_empty()).unwrap_or("/").to_owned();
+                let text = text.filter(|text| !text.is_empty()).unwrap_or("/");
+                text.clone_into(&mut result.prefix_rewrite);
             }
         }
     }
