@@ -577,6 +577,26 @@ fn baggage_tells_who_is_at_the_ends_of_tunnels_if_asked_for() {
         upstream.next().unwrap()["typedConfig"]["value"]["upstream_discovery"][1],
         json!({"upstream_filter_state": {"peer_metadata_key": "upstream_peer"}})
     );
-    let filters = &sent.clusters["outbound|80||other.b.svc.cluster.local"]["filters"];
-    assert_eq!(filters[1]["name"], "upstream_hbone_peer_metadata");
+    let filters = |cluster: &str| {
+        let filters = sent.clusters[cluster]["filters"].as_array().unwrap().iter();
+        filters
+            .map(|f| f["name"].as_str().unwrap())
+            .collect::<Vec<_>>()
+    };
+    let peers = "upstream_hbone_peer_metadata";
+    assert_eq!(
+        filters("outbound|80||other.b.svc.cluster.local"),
+        ["istio.metadata_exchange", peers]
+    );
+    assert_eq!(filters("encap"), [peers]);
+    assert_eq!(filters(&vip(80, "http/v1")), [peers]);
+    // Within TLS of its own a peer says nothing, and nothing may be put before it.
+    let cluster = &sent.clusters[&vip(80, "http/v1")];
+    let metadata = &cluster["metadata"]["filterMetadata"]["istio.peer_metadata"];
+    assert_eq!(*metadata, json!({"disable_baggage_discovery": true}));
+    let passed = &cluster["transportSocket"]["typedConfig"]["passthroughMetadata"];
+    assert_eq!(
+        passed[2],
+        json!({"kind": {"cluster": {}}, "name": "istio.peer_metadata"})
+    );
 }

@@ -149,7 +149,10 @@ pub(super) fn main_internal(client: &Client) -> Cluster {
 
 /// The listener of a waypoint that opens tunnels, for what is reached directly.
 pub(super) fn encap(client: &Client) -> Cluster {
-    internal(names::ENCAP, names::CONNECT_ORIGINATE, client)
+    Cluster {
+        filters: client.parts().baggage_filter.iter().cloned().collect(),
+        ..internal(names::ENCAP, names::CONNECT_ORIGINATE, client)
+    }
 }
 
 /// The cluster of a listener inside the proxy.

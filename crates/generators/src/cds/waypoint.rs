@@ -1,14 +1,17 @@
 //! Clusters of the services that a waypoint handles (clusters-endpoints §15).
 
-use envoy_types::pb::envoy::{
-    config::{
-        cluster::v3::{
-            Cluster,
-            cluster::{ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig},
+use envoy_types::pb::{
+    envoy::{
+        config::{
+            cluster::v3::{
+                Cluster,
+                cluster::{ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig},
+            },
+            endpoint::v3::ClusterLoadAssignment,
         },
-        endpoint::v3::ClusterLoadAssignment,
+        r#type::metadata::v3::metadata_kind::{self, Host, Kind},
     },
-    r#type::metadata::v3::metadata_kind::{Host, Kind},
+    google::protobuf::{Struct, Value, value},
 };
 use model::{Resolution, Service};
 use pushctx::{ConsolidatedRule, ProxyClass};
@@ -31,6 +34,9 @@ use crate::{
     names,
     policy::{self, Policy},
 };
+
+/// Metadata that the filters look at which tell peers by the baggage header.
+const PEER_METADATA: &str = "istio.peer_metadata";
 
 /// Everything that a waypoint's cluster of one port of a service depends on.
 #[derive(Hash, Debug)]
@@ -151,8 +157,8 @@ impl VipInputs {
         );
         balancer::apply_locality(&mut cluster, setting, client);
         balancer::apply(&mut cluster, policy.load_balancer, port.protocol, client);
-        self.apply_sockets(&mut cluster, &mut http, &policy);
         cluster.metadata = self.metadata(has_policy).message();
+        self.apply_sockets(&mut cluster, &mut http, &policy);
         outbound::finish_http(&mut cluster, http, client);
         let eds = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
         if cluster.cluster_discovery_type == eds {
@@ -160,6 +166,8 @@ impl VipInputs {
                 eds_config: Some(client.parts().eds_source.clone()),
                 service_name: cluster.name.clone(),
             });
+            let baggage = client.parts().baggage_filter.iter().cloned();
+            cluster.filters.extend(baggage);
         }
         Some(cluster)
     }
@@ -183,15 +191,30 @@ impl VipInputs {
         };
         let plain = || convert::transport_socket("raw_buffer", parts::raw_buffer_config());
         let own = upstream_tls::own_socket(http, &choice, client);
+        let is_wrapped = own.is_some() || policy.proxy_protocol.is_some();
         cluster.transport_socket = Some(own.unwrap_or_else(plain));
         upstream_tls::apply_proxy_protocol(cluster, policy.proxy_protocol);
-        cluster.transport_socket = cluster.transport_socket.take().map(|inner| {
-            let passed = [
-                (Kind::Host(Host {}), "envoy.filters.listener.original_dst"),
-                (Kind::Host(Host {}), "istio"),
-            ];
-            parts::internal_upstream("internal_upstream", inner, &passed)
-        });
+        let mut passed = vec![
+            (Kind::Host(Host {}), "envoy.filters.listener.original_dst"),
+            (Kind::Host(Host {}), "istio"),
+        ];
+        if is_wrapped && client.parts().baggage_filter.is_some() {
+            // What the tunnel says of the peer comes before the bytes of the peer, where neither TLS nor
+            // the PROXY protocol expects it: it must not be asked for.
+            let metadata = cluster.metadata.get_or_insert_default();
+            let off = Value {
+                kind: Some(value::Kind::BoolValue(true)),
+            };
+            let fields = [("disable_baggage_discovery".to_owned(), off)].into();
+            metadata
+                .filter_metadata
+                .insert(PEER_METADATA.to_owned(), Struct { fields });
+            passed.push((Kind::Cluster(metadata_kind::Cluster {}), PEER_METADATA));
+        }
+        cluster.transport_socket = cluster
+            .transport_socket
+            .take()
+            .map(|inner| parts::internal_upstream("internal_upstream", inner, &passed));
     }
 
     /// Names the service, whatever the labels of telemetry are, and a rule that says anything.
