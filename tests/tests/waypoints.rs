@@ -547,3 +547,46 @@ async fn policies_know_who_opened_the_tunnel() -> Result<()> {
     ensure!(rejections.is_empty(), "{rejections:?}");
     mesh.waypoint.kill().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy, which pip fetches; `cargo xtask test` runs it"]
+async fn wildcard_hosts_outside_are_reached_by_their_names() -> Result<()> {
+    let mut mesh = Mesh::start("service").await?;
+    let client = mesh.peer("client")?;
+    mesh.write("outside.yaml", OUTSIDE)?;
+    let target = (Ipv4Addr::new(240, 240, 0, 1), 80).into();
+    let connections = async || {
+        let name = r"^cluster\.inbound-vip.*localhost.*\.upstream_cx_total$";
+        let stats = mesh.waypoint.stats(name).await?;
+        Ok::<_, anyhow::Error>(stats.values().sum::<u64>())
+    };
+    // Other hosts are none of this service, also where they resolve.
+    mesh.eventually("a host outside that is not meant", async || {
+        let answer = client.get(&mesh.proxy(), target, "127.0.0.1", "/").await?;
+        ensure!(answer.status == 404, "status {}", answer.status);
+        Ok(())
+    })
+    .await?;
+    ensure!(connections().await? == 0, "it is connected to");
+    // By RFC 6761 names below `localhost` are those of this machine. Whether anybody listens there at
+    // port 80 is another question.
+    client
+        .get(&mesh.proxy(), target, "some.localhost", "/")
+        .await?;
+    ensure!(connections().await? > 0, "no connection");
+    let rejections = mesh.waypoint.rejections().await?;
+    ensure!(rejections.is_empty(), "{rejections:?}");
+    mesh.waypoint.kill().await
+}
+
+const OUTSIDE: &str = r#"
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: outside, namespace: app, labels: {istio.io/use-waypoint: w}}
+spec:
+  hosts: ["*.localhost"]
+  location: MESH_EXTERNAL
+  resolution: DYNAMIC_DNS
+  ports: [{number: 80, name: http, protocol: HTTP}]
+status: {addresses: [{value: 240.240.0.1, host: "*.localhost"}]}
+"#;

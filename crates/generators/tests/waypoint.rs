@@ -600,3 +600,79 @@ fn baggage_tells_who_is_at_the_ends_of_tunnels_if_asked_for() {
         json!({"kind": {"cluster": {}}, "name": "istio.peer_metadata"})
     );
 }
+
+const OUTSIDE: &str = r#"
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: outside, namespace: a, labels: {istio.io/use-waypoint: w}}
+spec:
+  hosts: ["*.outside.test"]
+  location: MESH_EXTERNAL
+  resolution: DYNAMIC_DNS
+  ports: [{number: 80, name: http, protocol: HTTP}, {number: 443, name: tls, protocol: TLS}]
+status: {addresses: [{value: 240.240.0.1, host: "*.outside.test"}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: outside, namespace: a}
+spec:
+  host: "*.outside.test"
+  trafficPolicy: {portLevelSettings: [{port: {number: 80}, tls: {mode: SIMPLE}}]}
+---
+"#;
+
+#[test]
+fn wildcard_hosts_are_resolved_by_what_is_asked_for() {
+    let name = |port: u16, kind: &str| format!("inbound-vip|{port}|{kind}|*.outside.test");
+    let (http, tls) = (name(80, "http"), name(443, "tcp"));
+    let yaml = [MESH, OUTSIDE].concat();
+    let sent = sent(&yaml);
+    let matcher = &sent.listeners["main_internal"]["filterChainMatcher"]["matcherTree"];
+    let entries = &matcher["customMatch"]["typedConfig"]["rangeMatchers"];
+    assert!(entries.to_string().contains("240.240.0.1"), "{entries}");
+    let cluster = &sent.clusters[&http];
+    let kind = &cluster["clusterType"];
+    assert_eq!(kind["name"], "envoy.clusters.dynamic_forward_proxy");
+    let cache = json!({"name": "*.outside.test_dfp_dns_cache", "dnsLookupFamily": "V4_ONLY"});
+    assert_eq!(kind["typedConfig"]["dnsCacheConfig"], cache);
+    assert_eq!(
+        kind["typedConfig"]["allowInsecureClusterOptions"],
+        Value::Null
+    );
+    assert_eq!(cluster["lbPolicy"], "CLUSTER_PROVIDED");
+    let within = &cluster["transportSocket"]["typedConfig"]["transportSocket"];
+    assert_eq!(within["name"], "envoy.transport_sockets.tls");
+
+    let manager = sent.last_filter(&http);
+    let filters = manager["httpFilters"].as_array().unwrap().iter();
+    let mut dynamic = filters.filter(|f| f["name"] == "envoy.filters.http.dynamic_forward_proxy");
+    assert_eq!(
+        dynamic.next().unwrap()["typedConfig"]["dnsCacheConfig"],
+        cache
+    );
+    let host = &manager["routeConfig"]["virtualHosts"][0];
+    assert_eq!(host["domains"], json!(["*.outside.test"]));
+    assert_eq!(host["routes"][0]["route"]["cluster"], *http);
+    // A server name is what the client says.
+    assert!(!sent.clusters.contains_key(&tls) && !sent.chains().contains(&&*tls));
+
+    let trusted = Features {
+        wildcard_tls_entries: true,
+        ..Features::default()
+    };
+    let sent = sent_with(&yaml, trusted);
+    assert!(sent.clusters[&tls]["clusterType"].is_object());
+    let chains = sent.listeners["main_internal"]["filterChains"].as_array();
+    let mut chains = chains.unwrap().iter();
+    let chain = chains.find(|c| c["name"] == *tls).unwrap();
+    let filters = chain["filters"].as_array().unwrap();
+    let [.., resolver, proxy] = filters.as_slice() else {
+        panic!("{filters:?}");
+    };
+    let resolver = &resolver["typedConfig"];
+    assert_eq!(
+        (&resolver["dnsCacheConfig"], &resolver["portValue"]),
+        (&cache, &json!(443))
+    );
+    assert_eq!(proxy["typedConfig"]["cluster"], *tls);
+}

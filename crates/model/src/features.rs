@@ -241,6 +241,8 @@ features! {
     "AMBIENT_ENABLE_BAGGAGE" ambient_baggage: bool = false;
     /// Policies that select a waypoint are enforced where its tunnels end.
     "ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES" layered_waypoint_policies: bool = false;
+    /// Waypoints resolve wildcard hosts by the server name of TLS, which clients may choose freely.
+    "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS" wildcard_tls_entries: bool = false;
     /// Sidecars end HBONE tunnels; only in ambient mode.
     "PILOT_ENABLE_SIDECAR_LISTENING_HBONE" sidecar_listening_hbone: bool = true;
     /// One workload may have several external authorizers.

@@ -114,6 +114,8 @@ pub(super) struct Flags {
     pub mx_labels: Vec<String>,
     /// Tunnels tell peers by the baggage header.
     pub baggage: bool,
+    /// Waypoints resolve wildcard hosts by server names of TLS.
+    pub wildcard_tls: bool,
     /// Clusters name their service in metadata.
     pub telemetry_label: bool,
     /// Headless services are EDS clusters for sidecars.
@@ -302,6 +304,7 @@ impl Flags {
             disable_mx_alpn: features.disable_mx_alpn,
             mx_labels,
             baggage: features.ambient && features.ambient_baggage,
+            wildcard_tls: features.wildcard_tls_entries,
             telemetry_label: features.telemetry_label,
             eds_for_headless: features.eds_for_headless,
             dns_max_queries: features.dns_cares_udp_max_queries,
@@ -415,6 +418,7 @@ mod tests {
                 disable_mx_alpn,
                 mx_labels,
                 baggage,
+                wildcard_tls,
                 telemetry_label,
                 eds_for_headless,
                 dns_max_queries,

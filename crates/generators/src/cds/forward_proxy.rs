@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use envoy_json::any;
 use envoy_types::pb::envoy::{
     config::{
-        cluster::v3::{Cluster, cluster::LbPolicy},
+        cluster::v3::{
+            Cluster,
+            cluster::{ClusterDiscoveryType, LbPolicy},
+        },
         core::v3::TypedExtensionConfig,
     },
     extensions::{
@@ -53,10 +56,7 @@ impl ForwardProxyInputs {
         let client = &*self.client;
         let service = &*self.service;
         let port = service.port(self.port)?;
-        if !matches!(
-            port.protocol,
-            PortProtocol::Http | PortProtocol::Http2 | PortProtocol::Grpc | PortProtocol::Tls
-        ) {
+        if !serves(port.protocol, true) {
             return None;
         }
         let name = names::outbound(self.port, "", &service.hostname);
@@ -105,17 +105,7 @@ impl ForwardProxyInputs {
         };
         let applied = upstream_tls::apply(&mut cluster, &mut http, &choice, client);
         upstream_tls::apply_proxy_protocol(&mut cluster, policy.proxy_protocol);
-        cluster.cluster_discovery_type = fixed::forward_proxy_type(&ClusterConfig {
-            allow_insecure_cluster_options: applied.insecure,
-            cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(
-                DnsCacheConfig {
-                    name: names::dns_cache(&service.hostname),
-                    dns_lookup_family: client.dns_family().into(),
-                    ..DnsCacheConfig::default()
-                },
-            )),
-            ..ClusterConfig::default()
-        });
+        cluster.cluster_discovery_type = discovery(service, applied.insecure, client);
         let mut metadata = IstioMetadata::default();
         if service.mesh_external {
             metadata.mark("external");
@@ -128,6 +118,34 @@ impl ForwardProxyInputs {
         finish_http(&mut cluster, http, client);
         Some(cluster)
     }
+}
+
+/// Tells whether a protocol names the host that is wanted, that of TLS only if it is trusted.
+pub(super) fn serves(protocol: PortProtocol, trusts_server_names: bool) -> bool {
+    match protocol {
+        PortProtocol::Http | PortProtocol::Http2 | PortProtocol::Grpc => true,
+        PortProtocol::Tls => trusts_server_names,
+        _ => false,
+    }
+}
+
+/// Finds the hosts of a wildcard service by the names that are wanted.
+pub(super) fn discovery(
+    service: &Service,
+    is_insecure: bool,
+    client: &Client,
+) -> Option<ClusterDiscoveryType> {
+    fixed::forward_proxy_type(&ClusterConfig {
+        allow_insecure_cluster_options: is_insecure,
+        cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(
+            DnsCacheConfig {
+                name: names::dns_cache(&service.hostname),
+                dns_lookup_family: client.dns_family().into(),
+                ..DnsCacheConfig::default()
+            },
+        )),
+        ..ClusterConfig::default()
+    })
 }
 
 /// The forward proxy of the mode `ALLOW_ANY_DYNAMIC_DNS`. `resolver` is the address at which the

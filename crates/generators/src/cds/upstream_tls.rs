@@ -186,8 +186,8 @@ pub(super) fn own_socket(
     let settings = settings.filter(|settings| own.contains(&settings.mode))?;
     let socket = settings.plain_context(http, choice, client)?;
     http.upstream.auto_sni = settings.sni.is_empty();
-    http.upstream.auto_san_validation =
-        !settings.skip_verify && settings.sni.is_empty() && settings.sans.is_empty();
+    http.upstream.auto_san_validation = !settings.skip_verify
+        && (choice.forward_proxy || (settings.sni.is_empty() && settings.sans.is_empty()));
     Some(socket)
 }
 

@@ -5,7 +5,9 @@ use envoy_types::pb::{
         config::{
             cluster::v3::{
                 Cluster,
-                cluster::{ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig},
+                cluster::{
+                    ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig, LbPolicy,
+                },
             },
             endpoint::v3::ClusterLoadAssignment,
         },
@@ -19,11 +21,12 @@ use pushctx::{ConsolidatedRule, ProxyClass};
 use super::{
     balancer,
     client::Client,
+    forward_proxy,
     http::{HttpOptions, Protocol},
     metadata::IstioMetadata,
     outbound::{self, discovery_type, is_dns},
     outlier, parts, pool,
-    stat_name::{StatNameParts, alt_stat_name},
+    stat_name::{self, StatNameParts, alt_stat_name},
     upstream_tls::{self, ServerMode, TlsChoice},
 };
 use crate::{
@@ -66,16 +69,18 @@ pub(super) fn plan(
         .waypoint
         .iter()
         .flat_map(|waypoint| &waypoint.services);
-    let services = services.filter(|service| {
-        service.resolution != Resolution::Alias && !outbound::is_forward_proxy(service)
-    });
+    let services = services.filter(|service| service.resolution != Resolution::Alias);
     for service in services {
         let rule = class.scope.inbound_rule(&service.hostname);
         let spec = rule.map(|rule| &rule.config.spec);
         let subsets = spec.map_or(&[][..], |spec| &spec.subsets);
         let subsets: Vec<&str> = subsets.iter().map(|subset| subset.name.as_str()).collect();
         let by_name = is_dns(discovery_type(service, client));
+        let by_request = outbound::is_forward_proxy(service);
         for port in &service.ports {
+            if by_request && !forward_proxy::serves(port.protocol, client.flags.wildcard_tls) {
+                continue;
+            }
             for kind in names::vip_kinds(port.protocol, &subsets) {
                 let subset = names::vip_subset(&kind);
                 let inline = by_name.then(|| {
@@ -110,6 +115,7 @@ impl VipInputs {
         let policy = policy.unwrap_or_default();
         let name = names::inbound_vip(self.port, &self.kind, &service.hostname);
         let kind = discovery_type(service, client);
+        let by_request = outbound::is_forward_proxy(service);
         let mut cluster = Cluster {
             alt_stat_name: alt_stat_name(
                 &client.mesh.inbound_stat_name,
@@ -127,7 +133,11 @@ impl VipInputs {
             name,
             ..Cluster::default()
         };
-        if is_dns(kind) {
+        if by_request {
+            cluster.alt_stat_name = stat_name::fixed(&cluster.name);
+            cluster.common_lb_config = None;
+            cluster.lb_policy = LbPolicy::ClusterProvided.into();
+        } else if is_dns(kind) {
             let endpoints = self.inline.as_ref()?.build();
             if endpoints.is_empty() {
                 return None;
@@ -149,16 +159,25 @@ impl VipInputs {
             http.follow_downstream();
         }
         let ejection = policy.outlier_detection;
-        outlier::apply(&mut cluster, &mut http, ejection, service, &client.flags);
+        if !by_request || ejection.is_some() {
+            outlier::apply(&mut cluster, &mut http, ejection, service, &client.flags);
+        }
         let setting = LocalitySetting::find(
             policy.load_balancer,
             service.attributes.traffic_distribution,
             &client.mesh.locality,
         );
-        balancer::apply_locality(&mut cluster, setting, client);
-        balancer::apply(&mut cluster, policy.load_balancer, port.protocol, client);
+        if !by_request {
+            balancer::apply_locality(&mut cluster, setting, client);
+            balancer::apply(&mut cluster, policy.load_balancer, port.protocol, client);
+        }
         cluster.metadata = self.metadata(has_policy).message();
-        self.apply_sockets(&mut cluster, &mut http, &policy);
+        let has_tls = self.apply_sockets(&mut cluster, &mut http, &policy);
+        if by_request {
+            let is_insecure =
+                has_tls && !(http.upstream.auto_sni && http.upstream.auto_san_validation);
+            cluster.cluster_discovery_type = forward_proxy::discovery(service, is_insecure, client);
+        }
         outbound::finish_http(&mut cluster, http, client);
         let eds = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
         if cluster.cluster_discovery_type == eds {
@@ -173,8 +192,13 @@ impl VipInputs {
     }
 
     /// Leads to the listener that opens tunnels, within which may be TLS that the rule asks for. The
-    /// mesh's own mutual TLS is that of the tunnel.
-    fn apply_sockets(&self, cluster: &mut Cluster, http: &mut HttpOptions, policy: &Policy<'_>) {
+    /// mesh's own mutual TLS is that of the tunnel. Tells whether there is TLS within.
+    fn apply_sockets(
+        &self,
+        cluster: &mut Cluster,
+        http: &mut HttpOptions,
+        policy: &Policy<'_>,
+    ) -> bool {
         let (client, service) = (&*self.client, &*self.service);
         let rule = self.rule.as_ref().map(|rule| &rule.config.spec);
         let choice = TlsChoice {
@@ -186,12 +210,13 @@ impl VipInputs {
             default_sni: "",
             server: ServerMode::of(None),
             selects_workloads: rule.is_some_and(|rule| rule.workload_selector.is_some()),
-            forward_proxy: false,
+            forward_proxy: outbound::is_forward_proxy(service),
             certificate: None,
         };
         let plain = || convert::transport_socket("raw_buffer", parts::raw_buffer_config());
         let own = upstream_tls::own_socket(http, &choice, client);
-        let is_wrapped = own.is_some() || policy.proxy_protocol.is_some();
+        let has_tls = own.is_some();
+        let is_wrapped = has_tls || policy.proxy_protocol.is_some();
         cluster.transport_socket = Some(own.unwrap_or_else(plain));
         upstream_tls::apply_proxy_protocol(cluster, policy.proxy_protocol);
         let mut passed = vec![
@@ -215,12 +240,16 @@ impl VipInputs {
             .transport_socket
             .take()
             .map(|inner| parts::internal_upstream("internal_upstream", inner, &passed));
+        has_tls
     }
 
     /// Names the service, whatever the labels of telemetry are, and a rule that says anything.
     fn metadata(&self, has_policy: bool) -> IstioMetadata {
         let mut metadata = IstioMetadata::default();
         metadata.services([&*self.service]);
+        if outbound::is_forward_proxy(&self.service) && self.service.mesh_external {
+            metadata.mark("external");
+        }
         metadata.text("subset", &self.kind);
         if let Some(rule) = self.rule.as_ref().filter(|_| has_policy) {
             metadata.rule(&rule.config.meta);

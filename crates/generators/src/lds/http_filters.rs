@@ -125,7 +125,12 @@ impl HttpFilterParts {
             any(&HttpFault::default()),
         ));
         filters.push(filter("envoy.filters.http.cors", any(&Cors {})));
+        let mut dynamic_dns = chain.dynamic_dns.as_ref().map(|host| {
+            let config = dynamic_forward_proxy(self.dns.cache_of(host));
+            filter(DYNAMIC_FORWARD_PROXY, config)
+        });
         if let Some(waypoint) = &self.waypoint {
+            filters.extend(dynamic_dns.take());
             filters.append(&mut later);
             let upstream = waypoint.upstream_metadata.iter().cloned();
             filters.extend(upstream.map(|config| filter(UPSTREAM_METADATA, config)));
@@ -139,10 +144,7 @@ impl HttpFilterParts {
             let config = any(&StatefulSession::default());
             filters.push(filter("envoy.filters.http.stateful_session", config));
         }
-        if let Some(host) = &chain.dynamic_dns {
-            let config = dynamic_forward_proxy(self.dns.cache_of(host));
-            filters.push(filter(DYNAMIC_FORWARD_PROXY, config));
-        }
+        filters.extend(dynamic_dns);
         if let Some(config) = &self.dynamic_dns {
             filters.push(filter(DYNAMIC_FORWARD_PROXY, config.clone()));
         }

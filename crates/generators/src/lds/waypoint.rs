@@ -93,7 +93,6 @@ pub(super) struct MainPlan {
 /// Plans the listener between the two ends of tunnels.
 pub(super) fn plan(ctx: &Context<'_>) -> MainPlan {
     let services = ctx.class.waypoint.iter().flat_map(|w| &w.services);
-    let services = services.filter(|service| !is_dynamic_wildcard(service));
     let destinations = Destinations::new(ctx);
     let mut groups: Vec<Group> = services
         .map(|service| of_service(ctx, &destinations, service))
@@ -111,7 +110,7 @@ pub(super) fn plan(ctx: &Context<'_>) -> MainPlan {
 fn of_service(ctx: &Context<'_>, destinations: &Destinations<'_>, service: &Arc<Service>) -> Group {
     let mut sources = vec![service.source.key().clone()];
     let mut ports = Vec::new();
-    for port in service.ports.iter().filter(|p| p.protocol != Protocol::Udp) {
+    for port in service.ports.iter().filter(|p| is_served(ctx, service, p)) {
         let name = |kind| names::inbound_vip(port.port, kind, &service.hostname);
         let sniffed = port.protocol.is_unsupported();
         let http = (sniffed || port.protocol.is_http()).then(|| {
@@ -143,6 +142,13 @@ fn of_service(ctx: &Context<'_>, destinations: &Destinations<'_>, service: &Arc<
         ports,
         sources,
     }
+}
+
+/// Tells whether a port has chains. A wildcard host that is resolved by what is asked for has none where
+/// server names decide that are not trusted.
+fn is_served(ctx: &Context<'_>, service: &Service, port: &Port) -> bool {
+    let by_server_name = is_dynamic_wildcard(service) && port.protocol.is_tls();
+    port.protocol != Protocol::Udp && (!by_server_name || ctx.features().wildcard_tls_entries)
 }
 
 fn stat_prefix(ctx: &Context<'_>, service: &Service, port: &Port, cluster: String) -> String {
@@ -365,17 +371,24 @@ fn port_chains(port: &PortPlan, group: &Group) -> Vec<FilterChain> {
     }
     if let Some((name, routes)) = &port.http {
         let mut filters: Vec<Filter> = first();
-        filters.push(group.parts.manager.build(ManagerSpec {
-            stat_prefix: format!("inbound_{};", listener_name(BIND, port.number)),
-            routes: Routes::Inline(routes.clone()),
-            chain: HttpChain {
-                grpc_web: port.protocol == Protocol::GrpcWeb,
-                hbone: true,
-                ..HttpChain::default()
-            },
-            http2: port.protocol.is_http2(),
-            quic: false,
-        }));
+        filters.push(
+            group.parts.manager.build(ManagerSpec {
+                stat_prefix: format!("inbound_{};", listener_name(BIND, port.number)),
+                routes: Routes::Inline(routes.clone()),
+                chain: HttpChain {
+                    grpc_web: port.protocol == Protocol::GrpcWeb,
+                    hbone: true,
+                    dynamic_dns: group
+                        .service
+                        .as_ref()
+                        .filter(|service| is_dynamic_wildcard(service))
+                        .map(|service| service.hostname.clone()),
+                    ..HttpChain::default()
+                },
+                http2: port.protocol.is_http2(),
+                quic: false,
+            }),
+        );
         chains.push(chain(name, filters));
     }
     chains

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
-use model::{ConfigKey, Port, Service, api};
+use model::{ConfigKey, Port, Service, api, host};
 use pushctx::ResolvedVirtualService;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     lds::{
         by_host::ByHost,
         context::Context,
-        outbound::{TcpDestination, TcpPlan, UNKNOWN_SERVICE, with_rule},
+        outbound::{TcpDestination, TcpPlan, UNKNOWN_SERVICE, is_dynamic_wildcard, with_rule},
     },
     names,
     rds::ClientView,
@@ -79,7 +79,13 @@ impl<'a> Destinations<'a> {
             let rule = rule.map(|rule| &**rule);
             routes.push(route::default_route_to(name.clone(), host, rule, retries));
         }
-        configuration(name, port.port, routes)
+        // No other host may be reached by the way.
+        let domain = if is_dynamic_wildcard(service) {
+            &*service.hostname
+        } else {
+            "*"
+        };
+        configuration(name, port.port, domain, routes)
     }
 
     fn translated(&self, vs: &ResolvedVirtualService, port: u16) -> Vec<Route> {
@@ -112,7 +118,7 @@ impl<'a> Destinations<'a> {
     pub(super) fn direct(&self) -> RouteConfiguration {
         let retries = self.client.retries.as_ref();
         let route = route::default_route_to(names::ENCAP.to_owned(), ("", 0), None, retries);
-        configuration(names::ENCAP.to_owned(), 0, vec![route])
+        configuration(names::ENCAP.to_owned(), 0, "*", vec![route])
     }
 
     /// Where connections to one port of a service go: where the first TLS rule for its name and port
@@ -164,6 +170,8 @@ impl<'a> Destinations<'a> {
             }
         }
         let host = first.map_or(host, |destination| &destination.host);
+        let by_server_name = is_dynamic_wildcard(service) && host::is_wildcard(host);
+        plan.dynamic_dns = by_server_name.then(|| service.hostname.clone());
         let rule = self.ctx.outbound_rule(host).map(|rule| &**rule);
         with_rule(plan, rule, subset)
     }
@@ -219,14 +227,14 @@ impl<'a> L4Match<'a> {
     }
 }
 
-fn configuration(name: String, port: u16, routes: Vec<Route>) -> RouteConfiguration {
+fn configuration(name: String, port: u16, domain: &str, routes: Vec<Route>) -> RouteConfiguration {
     RouteConfiguration {
         name,
         validate_clusters: convert::bool_value(false),
         max_direct_response_body_size_bytes: convert::u32_value(MAX_DIRECT_RESPONSE_BYTES),
         virtual_hosts: vec![VirtualHost {
             name: format!("inbound|http|{port}"),
-            domains: vec!["*".to_owned()],
+            domains: vec![domain.to_owned()],
             routes,
             ..VirtualHost::default()
         }],
