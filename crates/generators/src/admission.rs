@@ -1,10 +1,16 @@
-//! What admission asks of Envoy's API: whether the values of `EnvoyFilter` patches decode.
+//! What is asked of Envoy's API when an `EnvoyFilter` arrives: whether the values of its patches decode,
+//! and to what.
 
 use envoy_json::json::{self, Unknown};
-use model::api::envoy_filter::ApplyTo;
-use model::validation::Severity;
+use model::{
+    Config,
+    api::{EnvoyFilter, envoy_filter::ApplyTo},
+    validation::Severity,
+};
 use prost_reflect::DynamicMessage;
 use serde_json::Value;
+
+use crate::patch::PreparedFilter;
 
 /// Returns the full name of the message that patches of a target hold (envoyfilter.md §4).
 pub const fn patched_message(apply_to: ApplyTo) -> Option<&'static str> {
@@ -26,6 +32,12 @@ pub const fn patched_message(apply_to: ApplyTo) -> Option<&'static str> {
     })
 }
 
+/// Compiles the patches of a filter, which keeps the result; so no class that is built later has to.
+/// What cannot be compiled is reported when it is needed.
+pub fn compile(filter: &Config<EnvoyFilter>) {
+    PreparedFilter::of(filter);
+}
+
 /// Checks the value of a patch, for [`model::validation::validate_object`] (envoyfilter.md §2, checks
 /// 20, 21 and 23): an error when it does not decode, warnings for fields that Envoy does not know
 /// and for filters without configuration.
@@ -33,14 +45,16 @@ pub fn check_patch(apply_to: ApplyTo, value: &Value) -> Vec<(Severity, String)> 
     let Some(message) = patched_message(apply_to) else {
         return Vec::new();
     };
-    let decoded = match json::from_json(message, value, Unknown::Ignore) {
+    let mut findings = Vec::new();
+    let strict = json::from_json(message, value, Unknown::Refuse);
+    let decoded = strict.or_else(|unknown| {
+        findings.push((Severity::Warning, unknown.to_string()));
+        json::from_json(message, value, Unknown::Ignore)
+    });
+    let decoded = match decoded {
         Ok(decoded) => decoded,
         Err(error) => return vec![(Severity::Error, undecodable(&error))],
     };
-    let mut findings = Vec::new();
-    if let Err(error) = json::from_json(message, value, Unknown::Refuse) {
-        findings.push((Severity::Warning, error.to_string()));
-    }
     if lacks_configuration(&decoded) {
         findings.push((
             Severity::Warning,

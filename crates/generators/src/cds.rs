@@ -61,16 +61,6 @@ impl Cds {
         }
     }
 
-    /// Makes a generator that has built nothing yet, but shares what EnvoyFilters were compiled to: for
-    /// measuring one without the other.
-    #[must_use]
-    pub fn emptied(&self, capacity: usize) -> Self {
-        Self {
-            cache: Cache::new(capacity),
-            patcher: self.patcher.emptied(capacity),
-        }
-    }
-
     /// Makes a generator as the flags want it.
     pub fn with_features(features: &Features) -> Self {
         Self::new(features.xds_cache_size as usize)

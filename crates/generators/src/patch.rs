@@ -1,7 +1,6 @@
 //! EnvoyFilters: patches of finished resources (envoyfilter).
 //!
-//! An EnvoyFilter is prepared once per object version: conditions go into an index, values become
-//! messages. A [`PatchSet`] holds the patches that one kind of proxy gets, in order, in buckets by
+//! An EnvoyFilter is prepared once, when it arrives: values become messages. A [`PatchSet`] holds the patches that one kind of proxy gets, in order, in buckets by
 //! their selective condition. So patching a resource costs what matches it, not what exists, and the
 //! patches that could touch a resource are part of its cache key.
 
@@ -20,9 +19,7 @@ mod tests;
 use std::{collections::BTreeSet, hash::Hash as _, sync::Arc};
 
 use model::{
-    Config, Proxy, ProxyType,
-    api::{EnvoyFilter, envoy_filter::ApplyTo},
-    fingerprint,
+    Proxy, ProxyType, api::envoy_filter::ApplyTo, fingerprint,
 };
 use prost::{Message, Name};
 use pushctx::{PatchOutcomes, PolicyIndex, ProxyClass, PushContext};
@@ -31,16 +28,13 @@ use xds::{Resource, Source};
 pub(crate) use cluster::ClusterPatches;
 pub(crate) use extension::ExtensionPatches;
 pub(crate) use listener::ListenerPatches;
-pub(crate) use prepare::Patch;
-use prepare::PreparedFilter;
+pub(crate) use prepare::{Patch, PreparedFilter};
 pub(crate) use route::{RouteNames, RoutePatches};
 use run::Outcomes;
 pub(crate) use run::Run;
 
 use crate::cache::Cache;
 
-/// Prepared filters that are kept; a large mesh has some 30 000 filters.
-const PREPARED: usize = 100_000;
 /// Patch sets that are kept: one for each set of proxies that gets the same filters.
 const SETS: usize = 1_000;
 
@@ -83,11 +77,9 @@ pub(crate) trait PatchIndex: Sized {
     fn build(patches: Vec<Arc<Patch>>) -> Self;
 }
 
-/// Prepares filters and indexes them for classes, remembering both.
+/// Indexes filters for classes, and remembers what came out.
 #[derive(Debug)]
 pub(crate) struct Patches<I> {
-    /// By the address of the object, which the entry keeps alive.
-    prepared: Cache<(Arc<Config<EnvoyFilter>>, Arc<PreparedFilter>)>,
     sets: Cache<Arc<PatchSet<I>>>,
     /// By the address of the policies, which the entry keeps alive, and the class.
     resolved: Cache<Arc<Resolved<I>>>,
@@ -106,7 +98,6 @@ struct Resolved<I> {
 impl<I> Default for Patches<I> {
     fn default() -> Self {
         Self {
-            prepared: Cache::new(PREPARED),
             sets: Cache::new(SETS),
             resolved: Cache::new(SETS),
         }
@@ -156,7 +147,9 @@ impl<I: PatchIndex> Patches<I> {
             .get_or_build(key, || Arc::new(self.attach(context, class)));
         let outcomes = context.patch_outcomes();
         for (patch, reason) in resolved.failing.iter().flat_map(|filter| &filter.failures) {
-            run::report_failure(patch, reason, outcomes);
+            if I::KINDS.contains(&patch.apply_to) {
+                run::report_failure(patch, reason, outcomes);
+            }
         }
         Some(ClassPatches {
             set: resolved.set.clone()?,
@@ -170,9 +163,9 @@ impl<I: PatchIndex> Patches<I> {
         let filters: Vec<Arc<PreparedFilter>> = context
             .envoy_filters(&class.workload())
             .iter()
+            .map(|filter| PreparedFilter::of(filter))
             // Filters for other types cost a look, and change no set.
-            .filter(|filter| PreparedFilter::concerns(filter, I::KINDS))
-            .map(|filter| self.prepare(filter))
+            .filter(|filter| filter.concerns(I::KINDS))
             .collect();
         let failing = filters.iter().filter(|filter| !filter.failures.is_empty());
         Resolved {
@@ -187,7 +180,7 @@ impl<I: PatchIndex> Patches<I> {
             let patches: Vec<Arc<Patch>> = filters
                 .iter()
                 .flat_map(|filter| &filter.patches)
-                .filter(|patch| patch.suits(proxy))
+                .filter(|patch| I::KINDS.contains(&patch.apply_to) && patch.suits(proxy))
                 .cloned()
                 .collect();
             let ids: Vec<u64> = patches.iter().map(|patch| patch.fingerprint).collect();
@@ -199,14 +192,6 @@ impl<I: PatchIndex> Patches<I> {
         })
     }
 
-    fn prepare(&self, filter: &Arc<Config<EnvoyFilter>>) -> Arc<PreparedFilter> {
-        let key = Arc::as_ptr(filter).addr() as u64;
-        let (_, prepared) = self.prepared.get_or_build(key, || {
-            let prepared = Arc::new(PreparedFilter::new(filter, I::KINDS));
-            (filter.clone(), prepared)
-        });
-        prepared
-    }
 }
 
 /// Identifies a set: the filters in order, and what of the proxy decides about single patches.
@@ -296,14 +281,6 @@ impl<I> Patcher<I> {
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             patches: Arc::default(),
-            cache: Cache::new(capacity),
-        }
-    }
-
-    /// Makes a patcher that remembers no resource, but shares the prepared filters.
-    pub(crate) fn emptied(&self, capacity: usize) -> Self {
-        Self {
-            patches: Arc::clone(&self.patches),
             cache: Cache::new(capacity),
         }
     }

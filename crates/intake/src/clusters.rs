@@ -75,6 +75,8 @@ impl Clusters {
                 identity,
                 mesh: own.mesh.as_ref().clone(),
                 networks: own.networks.as_ref().clone(),
+                // Only services and endpoints of other clusters count.
+                compile: None,
             });
             intake.registry_mut().tell();
             intake

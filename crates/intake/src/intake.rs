@@ -9,11 +9,12 @@ use std::{
 
 use indexmap::{IndexMap, map::Entry};
 use model::{
-    ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason, Table,
-    api::{MeshConfig, MeshNetworks, kubernetes::Namespace},
+    Config, ConfigKey, Features, Kind, MeshState, Object, PushRequest, Reason, Table,
+    api::{EnvoyFilter, MeshConfig, MeshNetworks, kubernetes::Namespace},
     bundle::Bundles,
     state::MeshIdentity,
 };
+use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
 use crate::{
@@ -35,6 +36,9 @@ pub struct Options {
     pub mesh: MeshConfig,
     /// Networks until a source brings others; none unless set.
     pub networks: MeshNetworks,
+    /// Compiles the patches of an `EnvoyFilter` when it arrives, which needs Envoy's API. `None` leaves
+    /// it to the first who reads them.
+    pub compile: Option<fn(&Config<EnvoyFilter>)>,
 }
 
 /// One change of the input.
@@ -90,6 +94,7 @@ pub struct Intake {
     clusters: Clusters,
     keys: KeySets,
     layers: Layers,
+    compile: Option<fn(&Config<EnvoyFilter>)>,
     /// Nothing was applied yet.
     is_pristine: bool,
 }
@@ -123,6 +128,7 @@ impl Intake {
             registry,
             clusters: Clusters::default(),
             layers: Layers::default(),
+            compile: options.compile,
             is_pristine: true,
         }
     }
@@ -211,6 +217,13 @@ impl Intake {
             request.merge(PushRequest::everything(Reason::Global, now));
         }
         let updates = coalesce(updates);
+        if let Some(compile) = self.compile {
+            updates.par_iter().for_each(|update| {
+                if let Some(Object::EnvoyFilter(filter)) = &update.new {
+                    compile(filter);
+                }
+            });
+        }
         for update in &updates {
             if is_config(update.key.kind) && store::matters(update) {
                 let reason = match update.key.kind {

@@ -66,6 +66,7 @@ pub(crate) fn load_layer(
             system_namespace: settings.namespace.as_str().into(),
             revision: settings.revision.as_str().into(),
         },
+        compile: Some(generators::admission::compile),
         ..Options::default()
     });
     let changes = source.refresh();

@@ -8,6 +8,7 @@ pub mod address;
 pub mod api;
 pub mod bundle;
 pub mod config;
+mod derived;
 pub mod features;
 pub mod fingerprint;
 pub mod host;
@@ -26,6 +27,7 @@ pub mod visibility;
 
 pub use address::AddressView;
 pub use config::{Config, ConfigKey, Labels, Meta, NamespacedName, Timestamp, selects};
+pub use derived::Derived;
 pub use features::Features;
 pub use kind::{Kind, Object, Table, Tables};
 pub use network::{NetworkGateway, NetworkGateways};

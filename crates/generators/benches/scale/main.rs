@@ -72,7 +72,7 @@ fn main() {
 fn measure(objects: Vec<Object>) {
     println!("resident with objects, MiB\t{}", resident());
     let changes: Vec<Change> = objects.into_iter().map(Change::Apply).collect();
-    let mut intake = Intake::new(Options::default());
+    let mut intake = Intake::new(options());
     intake.apply(changes.iter().cloned(), Instant::now());
     let state = intake.state();
     let world = Built::new(PushContext::build(state.clone()));
@@ -81,7 +81,7 @@ fn measure(objects: Vec<Object>) {
 
     let mut times = Times::default();
     for _ in 0..5 {
-        let (mut intake, changes) = (Intake::new(Options::default()), changes.clone());
+        let (mut intake, changes) = (Intake::new(options()), changes.clone());
         let snapshot = times.take(|| {
             intake.apply(changes, Instant::now());
             PushContext::build(intake.state())
@@ -183,10 +183,6 @@ impl Built {
         measure_repeated("CDS, all cached", 9, || {
             cds.generate(context, &class, &Interest::Everything)
         });
-        measure_repeated("CDS, nothing cached but what filters became", 9, || {
-            let cds = cds.emptied(CACHE);
-            (cds.generate(context, &class, &Interest::Everything), cds)
-        });
         if !context.state().objects.envoy_filters.is_empty() {
             let mut state = context.state().clone();
             state.objects.envoy_filters.clear();
@@ -195,6 +191,14 @@ impl Built {
             measure_repeated("CDS, nothing cached, without filters", 9, || {
                 let cds = Cds::new(CACHE);
                 (cds.generate(&without, &class, &Interest::Everything), cds)
+            });
+            measure_repeated("RDS, nothing cached, without filters", 9, || {
+                let rds = Rds::default();
+                (rds.generate(&without, &class, routes), rds)
+            });
+            measure_repeated("LDS, nothing cached, without filters", 9, || {
+                let lds = Lds::default();
+                (lds.generate(&without, &class), lds)
             });
         }
         measure_repeated("EDS, nothing cached", 9, || {
@@ -294,6 +298,14 @@ impl Built {
             Touched::Named(names) => Interest::Named(names),
             Touched::Everything => all.clone(),
         }
+    }
+}
+
+/// The options of the binary: patches are compiled when filters arrive.
+fn options() -> Options {
+    Options {
+        compile: Some(generators::admission::compile),
+        ..Options::default()
     }
 }
 

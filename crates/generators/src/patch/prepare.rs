@@ -1,4 +1,4 @@
-//! One EnvoyFilter, prepared once per version (envoyfilter §3, §4).
+//! One EnvoyFilter, prepared once for all that read it (envoyfilter §3, §4).
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::admission::patched_message;
 /// Longest expression for a version that is looked at.
 const MAX_EXPRESSION: usize = 1024;
 
-/// The patches of one filter, of the kinds that somebody asked for.
+/// The patches of one filter.
 #[derive(Debug)]
 pub(crate) struct PreparedFilter {
     /// Usable patches, in their order.
@@ -68,14 +68,20 @@ enum VersionCondition {
 }
 
 impl PreparedFilter {
-    /// Tells whether a filter has patches of the wanted kinds.
-    pub(super) fn concerns(filter: &Config<EnvoyFilter>, kinds: &[ApplyTo]) -> bool {
-        let mut patches = filter.spec.config_patches.iter();
-        patches.any(|patch| kinds.contains(&patch.apply_to))
+    /// Returns the patches of a filter, which keeps them from the first time on.
+    pub(crate) fn of(filter: &Config<EnvoyFilter>) -> Arc<Self> {
+        filter.spec.compiled.get_or_init(|| Self::new(filter))
     }
 
-    /// Prepares the patches of the wanted kinds; a patch that cannot be read is left out.
-    pub(super) fn new(filter: &Config<EnvoyFilter>, kinds: &[ApplyTo]) -> Self {
+    /// Tells whether there are patches of the wanted kinds.
+    pub(super) fn concerns(&self, kinds: &[ApplyTo]) -> bool {
+        let wanted = |apply_to| kinds.contains(&apply_to);
+        self.patches.iter().any(|patch| wanted(patch.apply_to))
+            || self.failures.iter().any(|(id, _)| wanted(id.apply_to))
+    }
+
+    /// Prepares all patches; one that cannot be read is left out.
+    pub(super) fn new(filter: &Config<EnvoyFilter>) -> Self {
         let source = ConfigKey::new(
             Kind::EnvoyFilter,
             filter.meta.namespace.clone(),
@@ -83,9 +89,6 @@ impl PreparedFilter {
         );
         let (mut patches, mut failures) = (Vec::new(), Vec::new());
         for (index, patch) in filter.spec.config_patches.iter().enumerate() {
-            if !kinds.contains(&patch.apply_to) {
-                continue;
-            }
             match Patch::new(&source, index, patch) {
                 Ok(patch) => patches.extend(patch.map(Arc::new)),
                 Err(error) => {

@@ -29,20 +29,20 @@ fn patch(apply_to: &str, matching: &Value, operation: &str, value: &Value) -> Va
 
 /// A filter `ns/f` of these patches.
 #[track_caller]
-fn prepared(patches: &[Value], kinds: &[ApplyTo]) -> PreparedFilter {
+fn prepared(patches: &[Value]) -> PreparedFilter {
     let spec: EnvoyFilter = serde_json::from_value(json!({"configPatches": patches})).unwrap();
     let meta = Meta {
         name: "f".into(),
         namespace: "ns".into(),
         ..Meta::default()
     };
-    PreparedFilter::new(&Config { meta, spec }, kinds)
+    PreparedFilter::new(&Config { meta, spec })
 }
 
 /// The index over these patches, all of which are usable.
 #[track_caller]
 fn index<I: PatchIndex>(patches: &[Value]) -> I {
-    let prepared = prepared(patches, I::KINDS);
+    let prepared = prepared(patches);
     assert_eq!(prepared.failures, []);
     I::build(prepared.patches)
 }

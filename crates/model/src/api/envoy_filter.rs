@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::codec::{message, proto_enum};
 use super::common::{LabelsSelector, PolicyTargetReference};
+use crate::Derived;
 
 message! {
     /// Patches of generated Envoy configuration.
@@ -17,6 +18,9 @@ message! {
         config_patches: Vec<ConfigPatch>,
         /// Smaller runs earlier.
         priority: i32,
+        /// What the patches were compiled to; no field of the API.
+        #[serde(skip)]
+        compiled: Derived,
     }
 
     /// One patch.

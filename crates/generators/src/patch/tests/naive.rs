@@ -434,7 +434,7 @@ proptest! {
     ) {
         let cluster: Cluster = read(&json!({"name": name}));
         let hosts: Vec<Arc<str>> = hosts.into_iter().map(Arc::from).collect();
-        let all = prepared(&patches, ClusterPatches::KINDS).patches;
+        let all = prepared(&patches).patches;
         let expected = naive_cluster(&all, cluster.clone(), &hosts, pass);
         let indexed = index::<ClusterPatches>(&patches).apply(cluster, &hosts, &run(pass));
         prop_assert_eq!(indexed, expected);
@@ -443,7 +443,7 @@ proptest! {
     #[test]
     fn listeners(patches in listener_patches(), listener in listener(), pass in pass()) {
         let listener: Listener = read(&listener);
-        let all = prepared(&patches, ListenerPatches::KINDS).patches;
+        let all = prepared(&patches).patches;
         let expected = naive_listener(&all, listener.clone(), pass);
         let index: ListenerPatches = index(&patches);
         let concerned = index.concerns(&listener, pass);
@@ -464,7 +464,7 @@ proptest! {
             .map(|(name, domain)| json!({"name": name, "domains": [domain]}))
             .collect();
         let routes: RouteConfiguration = read(&json!({"name": name, "virtualHosts": hosts}));
-        let all = prepared(&patches, RoutePatches::KINDS).patches;
+        let all = prepared(&patches).patches;
         let expected = naive_routes(&all, routes.clone(), pass);
         let mut indexed = routes;
         let names = RouteNames::of_sidecar(name);

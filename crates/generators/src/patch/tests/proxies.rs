@@ -9,9 +9,7 @@ use crate::patch::{ClusterPatches, ExtensionPatches};
 fn check_version(expression: &str, version: &str, expected: bool) {
     let matching = json!({"proxy": {"proxyVersion": expression}});
     let prepared = prepared(
-        &[patch("CLUSTER", &matching, "REMOVE", &Value::Null)],
-        ClusterPatches::KINDS,
-    );
+        &[patch("CLUSTER", &matching, "REMOVE", &Value::Null)]);
     let suits = prepared.patches[0].suits(&proxy(version, json!({})));
     assert_eq!(suits, expected, "{expression:?} of {version:?}");
 }
@@ -41,9 +39,7 @@ fn bad_versions_match_all_and_long_ones_none() {
 fn metadata_is_compared_as_text_that_is_text() {
     let matching = json!({"proxy": {"metadata": {"A": "1", "B": "x"}}});
     let prepared = prepared(
-        &[patch("CLUSTER", &matching, "REMOVE", &Value::Null)],
-        ClusterPatches::KINDS,
-    );
+        &[patch("CLUSTER", &matching, "REMOVE", &Value::Null)]);
     let check = |metadata: Value, expected: bool| {
         let suits = prepared.patches[0].suits(&proxy("", metadata.clone()));
         assert_eq!(suits, expected, "{metadata}");
@@ -71,7 +67,7 @@ fn a_patch_that_cannot_be_read_goes_alone() {
         json!({"applyTo": "CLUSTER", "patch": {
             "operation": "ADD", "filterClass": "AUTHZ", "value": {"name": "e", "noSuchField": 1}}}),
     ];
-    let prepared = prepared(&patches, &[ApplyTo::Cluster, ApplyTo::HttpFilter]);
+    let prepared = prepared(&patches);
     assert_eq!(ids(prepared.patches), [0, 4]);
     let failed: Vec<_> = prepared.failures.iter().map(|(id, _)| id.index).collect();
     assert_eq!(failed, [1, 3]);
@@ -93,7 +89,7 @@ fn inserting_is_adding_where_there_is_no_order() {
     for (_, text, apply_to) in ApplyTo::ALL {
         for operation in ["INSERT_BEFORE", "INSERT_AFTER", "INSERT_FIRST"] {
             let patches = [patch(text, &json!({}), operation, &json!({"name": "a"}))];
-            let prepared = prepared(&patches, &[*apply_to]);
+            let prepared = prepared(&patches);
             let Some(patch) = prepared.patches.first() else {
                 // A bootstrap has no name, an unknown kind no message.
                 assert!(matches!(apply_to, ApplyTo::Bootstrap | ApplyTo::Invalid));
@@ -115,9 +111,7 @@ fn contexts_choose_passes_and_additions_come_once_for_each_proxy() {
         let value = json!({"name": "a"});
         let matching = json!({"context": context});
         let patches = prepared(
-            &[patch("CLUSTER", &matching, "ADD", &value)],
-            ClusterPatches::KINDS,
-        );
+            &[patch("CLUSTER", &matching, "ADD", &value)]);
         let patch = &patches.patches[0];
         assert_eq!(
             Pass::ALL.map(|pass| patch.is_for(pass)),
@@ -171,7 +165,7 @@ fn extension_configurations_are_added_whatever_the_context() {
 #[test]
 fn two_patches_of_one_content_are_two() {
     let one = patch("CLUSTER", &json!({}), "ADD", &json!({"name": "a"}));
-    let prepared = prepared(&[one.clone(), one], ClusterPatches::KINDS);
+    let prepared = prepared(&[one.clone(), one]);
     assert_ne!(
         prepared.patches[0].fingerprint,
         prepared.patches[1].fingerprint
