@@ -18,9 +18,7 @@ mod tests;
 
 use std::{collections::BTreeSet, hash::Hash as _, sync::Arc};
 
-use model::{
-    Proxy, ProxyType, api::envoy_filter::ApplyTo, fingerprint,
-};
+use model::{Proxy, ProxyType, api::envoy_filter::ApplyTo, fingerprint};
 use prost::{Message, Name};
 use pushctx::{PatchOutcomes, PolicyIndex, ProxyClass, PushContext};
 use xds::{Resource, Source};
@@ -191,7 +189,6 @@ impl<I: PatchIndex> Patches<I> {
             })
         })
     }
-
 }
 
 /// Identifies a set: the filters in order, and what of the proxy decides about single patches.

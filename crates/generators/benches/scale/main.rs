@@ -8,6 +8,7 @@
 //! - `filters SERVICES FILTERS`: the same with EnvoyFilters for as many clusters;
 //! - `misses SERVICES FILTERS`: the same with EnvoyFilters for clusters that do not exist;
 //! - `k8s SERVICES PODS`: Kubernetes Services with pods;
+//! - `gateway SERVICES HOSTS`: a gateway of many hosts, each with its VirtualService;
 //!
 //! or a file of objects, and then what of the above it holds. Each figure is one line of fields between
 //! tabs: what, the median and the best time in milliseconds, and the time that all threads together
@@ -17,6 +18,7 @@
 #![expect(clippy::disallowed_methods, reason = "measures real time")]
 #![expect(clippy::panic, reason = "a mesh with mistakes measures nothing")]
 
+mod gateway;
 mod mesh;
 
 use std::{
@@ -62,6 +64,10 @@ fn main() {
         "misses" => {
             mesh::services(services)
                 + &mesh::filters(number(1, 30_000), |n| format!("no-{n}.example"))
+        }
+        "gateway" => {
+            let text = mesh::services(services) + &mesh::gateway(number(1, 5_000), services);
+            return gateway::measure(mesh::decode(&text));
         }
         "k8s" => mesh::kubernetes(number(0, 1_000), number(1, 10)),
         file => fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}")),

@@ -8,8 +8,7 @@ use crate::patch::{ClusterPatches, ExtensionPatches};
 #[track_caller]
 fn check_version(expression: &str, version: &str, expected: bool) {
     let matching = json!({"proxy": {"proxyVersion": expression}});
-    let prepared = prepared(
-        &[patch("CLUSTER", &matching, "REMOVE", &Value::Null)]);
+    let prepared = prepared(&[patch("CLUSTER", &matching, "REMOVE", &Value::Null)]);
     let suits = prepared.patches[0].suits(&proxy(version, json!({})));
     assert_eq!(suits, expected, "{expression:?} of {version:?}");
 }
@@ -38,8 +37,7 @@ fn bad_versions_match_all_and_long_ones_none() {
 #[test]
 fn metadata_is_compared_as_text_that_is_text() {
     let matching = json!({"proxy": {"metadata": {"A": "1", "B": "x"}}});
-    let prepared = prepared(
-        &[patch("CLUSTER", &matching, "REMOVE", &Value::Null)]);
+    let prepared = prepared(&[patch("CLUSTER", &matching, "REMOVE", &Value::Null)]);
     let check = |metadata: Value, expected: bool| {
         let suits = prepared.patches[0].suits(&proxy("", metadata.clone()));
         assert_eq!(suits, expected, "{metadata}");
@@ -110,8 +108,7 @@ fn contexts_choose_passes_and_additions_come_once_for_each_proxy() {
     let check = |context: &str, modified: [bool; 3], added: [bool; 3]| {
         let value = json!({"name": "a"});
         let matching = json!({"context": context});
-        let patches = prepared(
-            &[patch("CLUSTER", &matching, "ADD", &value)]);
+        let patches = prepared(&[patch("CLUSTER", &matching, "ADD", &value)]);
         let patch = &patches.patches[0];
         assert_eq!(
             Pass::ALL.map(|pass| patch.is_for(pass)),
