@@ -7,14 +7,19 @@ use model::{Kind, MeshState, host::is_wildcard};
 use crate::{PushContext, diff, scope::Changes};
 
 /// Kinds of objects that reach clusters and load assignments through services, their endpoints and
-/// their rules alone, for a class that stays the same.
-const BY_SERVICE: [Kind; 7] = [
+/// their rules alone, for a class that stays the same: routes decide which services a class sees.
+const BY_SERVICE: [Kind; 12] = [
     Kind::DestinationRule,
     Kind::EndpointSlice,
+    Kind::GrpcRoute,
+    Kind::HttpRoute,
     Kind::Node,
     Kind::Pod,
     Kind::Service,
     Kind::ServiceEntry,
+    Kind::TcpRoute,
+    Kind::TlsRoute,
+    Kind::VirtualService,
     Kind::WorkloadEntry,
 ];
 
@@ -37,7 +42,8 @@ impl Step {
 
 impl PushContext {
     /// Lists the host names of services that may look different than in `earlier`, by themselves, by
-    /// their endpoints or by the rules for them.
+    /// their endpoints or by the rules for them, or may be seen by others, as a VirtualService leads to
+    /// them.
     ///
     /// `None` when more than that differs, or when this is not the snapshot that follows `earlier`.
     pub fn hosts_changed_since(&self, earlier: &Self) -> Option<&BTreeSet<Arc<str>>> {
@@ -63,5 +69,11 @@ fn hosts(changes: &Changes<'_>) -> Option<BTreeSet<Arc<str>>> {
     let rules = rules.iter().map(|(_, host)| host.clone());
     let endpoints = diff::changes(&old.endpoints, &new.endpoints);
     let endpoints = endpoints.map(|change| change.key().hostname.clone());
-    Some(services.chain(rules).chain(endpoints).collect())
+    let mut hosts: BTreeSet<Arc<str>> = services.chain(rules).chain(endpoints).collect();
+    for index in [changes.old, changes.new].map(PushContext::virtual_services) {
+        for route in changes.virtual_services.iter().filter_map(|name| index.get(name)) {
+            hosts.extend(route.destination_hosts().map(Arc::from));
+        }
+    }
+    Some(hosts)
 }

@@ -1,17 +1,29 @@
 //! Patches by their selective condition (envoyfilter §21.4, §21.5).
 
-use std::hash::Hash;
+use std::{
+    hash::{BuildHasher as _, Hash},
+    marker::PhantomData,
+};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 /// Positions of patches in their order, each in one bucket: that of the first selective condition
 /// it states, or the one for patches without.
 ///
-/// A look-up returns a superset of what matches; the caller tests each candidate.
+/// A look-up returns a superset of what matches, and the caller tests each candidate; so the hash of
+/// a condition does for the condition.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets<K> {
-    keyed: FxHashMap<K, Vec<u32>>,
+    keyed: FxHashMap<u64, Bucket>,
     wildcard: Vec<u32>,
+    keys: PhantomData<fn(K)>,
+}
+
+/// The positions of one bucket, most often one.
+#[derive(Clone, Debug)]
+struct Bucket {
+    first: u32,
+    rest: Vec<u32>,
 }
 
 impl<K> Default for Buckets<K> {
@@ -19,6 +31,7 @@ impl<K> Default for Buckets<K> {
         Self {
             keyed: FxHashMap::default(),
             wildcard: Vec::new(),
+            keys: PhantomData,
         }
     }
 }
@@ -26,10 +39,17 @@ impl<K> Default for Buckets<K> {
 impl<K: Hash + Eq> Buckets<K> {
     /// Adds the next patch in order.
     pub(super) fn push(&mut self, position: u32, key: Option<K>) {
-        match key {
-            Some(key) => self.keyed.entry(key).or_default().push(position),
-            None => self.wildcard.push(position),
-        }
+        let Some(key) = key else {
+            self.wildcard.push(position);
+            return;
+        };
+        self.keyed
+            .entry(hash(&key))
+            .and_modify(|bucket| bucket.rest.push(position))
+            .or_insert(Bucket {
+                first: position,
+                rest: Vec::new(),
+            });
     }
 
     /// Tells whether there is no patch.
@@ -41,8 +61,8 @@ impl<K: Hash + Eq> Buckets<K> {
     pub(super) fn candidates(&self, probes: impl IntoIterator<Item = K>) -> Vec<u32> {
         let mut found = self.wildcard.clone();
         for probe in probes {
-            if let Some(bucket) = self.keyed.get(&probe) {
-                found.extend_from_slice(bucket);
+            if let Some(bucket) = self.keyed.get(&hash(&probe)) {
+                bucket.append_to(&mut found);
             }
         }
         found.sort_unstable();
@@ -56,10 +76,21 @@ impl<K: Hash + Eq> Buckets<K> {
         // Sorted below, whatever the order here.
         self.keyed
             .values()
-            .for_each(|bucket| all.extend_from_slice(bucket));
+            .for_each(|bucket| bucket.append_to(&mut all));
         all.sort_unstable();
         all
     }
+}
+
+impl Bucket {
+    fn append_to(&self, found: &mut Vec<u32>) {
+        found.push(self.first);
+        found.extend_from_slice(&self.rest);
+    }
+}
+
+fn hash<K: Hash>(key: &K) -> u64 {
+    FxBuildHasher.hash_one(key)
 }
 
 /// Visits candidates in order while the object that they patch may change what is a candidate.
