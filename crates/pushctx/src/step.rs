@@ -71,7 +71,11 @@ fn hosts(changes: &Changes<'_>) -> Option<BTreeSet<Arc<str>>> {
     let endpoints = endpoints.map(|change| change.key().hostname.clone());
     let mut hosts: BTreeSet<Arc<str>> = services.chain(rules).chain(endpoints).collect();
     for index in [changes.old, changes.new].map(PushContext::virtual_services) {
-        for route in changes.virtual_services.iter().filter_map(|name| index.get(name)) {
+        for route in changes
+            .virtual_services
+            .iter()
+            .filter_map(|name| index.get(name))
+        {
             hosts.extend(route.destination_hosts().map(Arc::from));
         }
     }

@@ -1,11 +1,12 @@
 //! A gateway of many hosts: what one changed VirtualService costs.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use generators::{Mesh, Update, cds::Cds, lds::Lds, rds::Rds};
 use intake::{Change, Intake};
 use model::{Node, Object, Proxy};
 use pushctx::PushContext;
+use serde_json::{Value, json};
 use xds::{Interest, Touched, World as _, type_url};
 
 use crate::{CACHE, Times, mesh, options};
@@ -32,7 +33,7 @@ pub(crate) fn measure(objects: Vec<Object>) {
     let mut times = [const { Times::new() }; 5];
     for at in 0..40 {
         let [snapshots, classes, of_clusters, of_listeners, of_routes] = &mut times;
-        let changed = mesh::gateway_route(at % 7, &format!("{}s", 2 + at));
+        let changed = route_to(at % 7, at % 7, &format!("{}s", 2 + at));
         let object = mesh::decode(&changed.to_string()).remove(0);
         let (request, next) = snapshots.take(|| {
             let request = intake.apply([Change::Apply(object)], Instant::now());
@@ -66,11 +67,45 @@ pub(crate) fn measure(objects: Vec<Object>) {
 }
 
 fn proxy() -> Proxy {
-    let metadata = serde_json::json!({"LABELS": {"app": "edge"}});
+    let metadata = json!({"LABELS": {"app": "edge"}});
     let node = Node {
         id: "router~10.255.0.1~edge-0.edge~edge.svc.cluster.local".to_owned(),
         metadata: metadata.as_object().cloned().unwrap_or_default(),
         ..Node::default()
     };
     Proxy::parse(&node).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A gateway of `hosts` hosts, and a VirtualService for each, to one of `services`.
+pub(crate) fn mesh_of(hosts: usize, services: usize) -> String {
+    let mut text = String::new();
+    let names: Vec<String> = (0..hosts).map(public_host).collect();
+    let server =
+        json!({"port": {"number": 8080, "protocol": "HTTP", "name": "http"}, "hosts": names});
+    let spec = json!({"selector": {"app": "edge"}, "servers": [server]});
+    let gateway = mesh::object("networking.istio.io/v1", "Gateway", "edge", "edge", &spec);
+    mesh::write_object(&mut text, &gateway);
+    for n in 0..hosts {
+        mesh::write_object(&mut text, &route_to(n, n % services.max(1), "2s"));
+    }
+    text
+}
+
+fn route_to(n: usize, service: usize, timeout: &str) -> Value {
+    let route = json!([{"destination": {"host": mesh::host(service), "port": {"number": 8080}}}]);
+    let spec = json!({"hosts": [public_host(n)], "gateways": ["edge"], "http": [
+        {"match": [{"uri": {"prefix": "/"}}], "timeout": timeout, "route": route},
+    ]});
+    let name = format!("host-{n}");
+    mesh::object(
+        "networking.istio.io/v1",
+        "VirtualService",
+        "edge",
+        &name,
+        &spec,
+    )
+}
+
+fn public_host(n: usize) -> String {
+    format!("h{n}.test")
 }

@@ -66,7 +66,7 @@ fn main() {
                 + &mesh::filters(number(1, 30_000), |n| format!("no-{n}.example"))
         }
         "gateway" => {
-            let text = mesh::services(services) + &mesh::gateway(number(1, 5_000), services);
+            let text = mesh::services(services) + &gateway::mesh_of(number(1, 5_000), services);
             return gateway::measure(mesh::decode(&text));
         }
         "k8s" => mesh::kubernetes(number(0, 1_000), number(1, 10)),

@@ -109,45 +109,6 @@ pub(crate) fn virtual_service(n: usize, timeout: &str) -> Value {
     )
 }
 
-/// A gateway of `hosts` hosts, and a VirtualService for each, to one of `services`.
-pub(crate) fn gateway(hosts: usize, services: usize) -> String {
-    let mut text = String::new();
-    let names: Vec<String> = (0..hosts).map(public_host).collect();
-    let server =
-        json!({"port": {"number": 8080, "protocol": "HTTP", "name": "http"}, "hosts": names});
-    let spec = json!({"selector": {"app": "edge"}, "servers": [server]});
-    let gateway = object("networking.istio.io/v1", "Gateway", "edge", "edge", &spec);
-    write_object(&mut text, &gateway);
-    for n in 0..hosts {
-        write_object(&mut text, &route_to(n, n % services.max(1), "2s"));
-    }
-    text
-}
-
-/// A version of the VirtualService of one of the first hosts of [`gateway`].
-pub(crate) fn gateway_route(n: usize, timeout: &str) -> Value {
-    route_to(n, n, timeout)
-}
-
-fn route_to(n: usize, service: usize, timeout: &str) -> Value {
-    let route = json!([{"destination": {"host": host(service), "port": {"number": 8080}}}]);
-    let spec = json!({"hosts": [public_host(n)], "gateways": ["edge"], "http": [
-        {"match": [{"uri": {"prefix": "/"}}], "timeout": timeout, "route": route},
-    ]});
-    let name = format!("host-{n}");
-    object(
-        "networking.istio.io/v1",
-        "VirtualService",
-        "edge",
-        &name,
-        &spec,
-    )
-}
-
-fn public_host(n: usize) -> String {
-    format!("h{n}.test")
-}
-
 /// `count` Kubernetes Services of two ports with `pods` ready endpoints each.
 pub(crate) fn kubernetes(count: usize, pods: usize) -> String {
     let mut text = String::new();
@@ -227,7 +188,7 @@ fn address(prefix: u8, n: usize) -> String {
     format!("{prefix}.{}.{}.{}", n >> 16 & 255, n >> 8 & 255, n & 255)
 }
 
-fn object(api: &str, kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
+pub(crate) fn object(api: &str, kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": api,
         "kind": kind,
@@ -236,6 +197,6 @@ fn object(api: &str, kind: &str, namespace: &str, name: &str, spec: &Value) -> V
     })
 }
 
-fn write_object(text: &mut String, object: &Value) {
+pub(crate) fn write_object(text: &mut String, object: &Value) {
     write!(text, "---\n{object}\n").expect("strings take everything");
 }

@@ -1,8 +1,8 @@
 //! Route configurations of gateways (gateways §12).
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+    sync::{Arc, LazyLock},
 };
 
 use bytes::Bytes;
@@ -10,12 +10,13 @@ use envoy_types::pb::envoy::config::{
     core::v3::{HeaderValue, HeaderValueOption},
     route::v3::{Route, VirtualHost, virtual_host::TlsRequirementType},
 };
+use envoy_types::pb::google::protobuf::Any;
 use model::{ConfigKey, Kind, NamespacedName, Service, fingerprint, host};
-use prost::Message as _;
 use pushctx::{
     ConsolidatedRule, GatewayServer, MergedGateway, ProxyClass, PushContext, ResolvedVirtualService,
 };
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 use xds::Body;
 
 use super::{
@@ -29,6 +30,8 @@ use crate::{
 
 /// Route lists, and virtual hosts, that are kept: a gateway of many hosts has one of each for a host.
 const CACHED_PARTS: usize = 40_000;
+/// Fewest VirtualServices that a thread looks at.
+const SHARE: usize = 256;
 
 /// The inputs of one route configuration of a gateway; its fingerprint is the cache key.
 #[derive(Clone, Debug)]
@@ -37,11 +40,7 @@ pub(super) struct GatewayRouteInputs {
     /// Servers of the name, in merge order.
     servers: Vec<Arc<GatewayServer>>,
     /// VirtualServices by Gateway, in order.
-    virtual_services: BTreeMap<NamespacedName, Vec<Arc<ResolvedVirtualService>>>,
-    /// Services by destination host, as each VirtualService's namespace means it.
-    services: BTreeMap<(Arc<str>, String), Arc<Service>>,
-    /// Rules of destinations that hash requests, by host.
-    rules: BTreeMap<String, Arc<ConsolidatedRule>>,
+    virtual_services: BTreeMap<NamespacedName, Vec<Routed>>,
     client: ClientView,
     /// The port on which the same is offered by HTTP/3, as its author wrote it.
     http3: Option<u32>,
@@ -67,39 +66,21 @@ impl GatewayRouteInputs {
                     context
                         .virtual_services()
                         .for_gateway(namespace, &server.gateway.to_string())
+                        .into_par_iter()
+                        .with_min_len(SHARE)
+                        .map(|vs| Routed::gather(context, class, vs))
+                        .collect::<Vec<_>>()
                 });
         }
-        let mut services = BTreeMap::new();
-        let mut rules = BTreeMap::new();
         let mut client = ClientView::of(context, class);
-        let all: Vec<_> = virtual_services.values().flatten().collect();
-        for vs in &all {
-            let own = &vs.config.meta.namespace;
-            for host in destinations(vs) {
-                let found = context
-                    .services()
-                    .get(host, own)
-                    .filter(|service| context.is_visible(service, namespace))
-                    .or_else(|| class.scope.service(host));
-                if let Some(service) = found {
-                    services.insert((own.clone(), host.to_owned()), service.clone());
-                }
-                if let Some(rule) = class.scope.outbound_rule(host, &class.labels)
-                    && inputs::hashes(rule)
-                {
-                    rules.insert(host.to_owned(), rule.clone());
-                }
-            }
-        }
-        if !inputs::looks_at_labels(all.iter().copied()) {
+        let mut all = virtual_services.values().flatten().map(|routed| &routed.vs);
+        if !inputs::looks_at_labels(all.by_ref()) {
             client.labels.clear();
         }
         Some(Self {
             name: name.to_owned(),
             servers,
             virtual_services,
-            services,
-            rules,
             client,
             http3: http3_port(gateway, name),
             collapse: context.features().route_collapse,
@@ -113,8 +94,6 @@ impl GatewayRouteInputs {
             name,
             servers,
             virtual_services,
-            services,
-            rules,
             client,
             http3,
             collapse,
@@ -137,19 +116,13 @@ impl GatewayRouteInputs {
         let virtual_services: Vec<_> = virtual_services
             .iter()
             .map(|(gateway, list)| {
-                let of = |vs: &Arc<ResolvedVirtualService>| {
-                    let meta = &vs.config.meta;
-                    (meta.namespace.clone(), meta.name.clone(), vs.fingerprint)
-                };
-                (gateway, list.iter().map(of).collect::<Vec<_>>())
+                let list = list.iter().map(|routed| routed.fingerprint);
+                (gateway, list.collect::<Vec<_>>())
             })
             .collect();
-        let services: Vec<_> = services.iter().map(|(k, s)| (k, s.fingerprint)).collect();
-        let rules: Vec<_> = rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
         fingerprint::of(&(
             (name, servers, virtual_services),
-            (services, rules, client.fingerprint(), collapse),
-            http3,
+            (client.fingerprint(), collapse, http3),
         ))
     }
 
@@ -166,8 +139,72 @@ impl GatewayRouteInputs {
             .virtual_services
             .values()
             .flatten()
-            .flat_map(|vs| vs.sources.clone());
+            .flat_map(|routed| routed.vs.sources.clone());
         gateways.chain(virtual_services).collect()
+    }
+}
+
+/// A VirtualService, and what it sends requests to.
+#[derive(Clone, Debug)]
+struct Routed {
+    vs: Arc<ResolvedVirtualService>,
+    /// One for each of its [`destinations`].
+    targets: Vec<Target>,
+    /// Hash of both.
+    fingerprint: u64,
+}
+
+/// A destination, as a VirtualService's namespace means it.
+#[derive(Clone, Default, Debug)]
+struct Target {
+    service: Option<Arc<Service>>,
+    /// Its rule, if that hashes requests.
+    rule: Option<Arc<ConsolidatedRule>>,
+}
+
+impl Routed {
+    fn new(vs: Arc<ResolvedVirtualService>, targets: Vec<Target>) -> Self {
+        let meta = &vs.config.meta;
+        let of_targets: Vec<_> = targets.iter().map(Target::fingerprint).collect();
+        let parts = (&meta.namespace, &meta.name, vs.fingerprint, of_targets);
+        Self {
+            fingerprint: fingerprint::of(&parts),
+            vs,
+            targets,
+        }
+    }
+
+    fn gather(context: &PushContext, class: &ProxyClass, vs: Arc<ResolvedVirtualService>) -> Self {
+        let own = &vs.config.meta.namespace;
+        let target = |host: &str| Target {
+            service: context
+                .services()
+                .get(host, own)
+                .filter(|service| context.is_visible(service, &class.proxy.namespace))
+                .or_else(|| class.scope.service(host))
+                .cloned(),
+            rule: class
+                .scope
+                .outbound_rule(host, &class.labels)
+                .filter(|rule| inputs::hashes(rule))
+                .cloned(),
+        };
+        let targets = destinations(&vs).map(target).collect();
+        Self::new(vs, targets)
+    }
+
+    /// Its destinations by host.
+    fn by_host(&self) -> BTreeMap<&str, &Target> {
+        destinations(&self.vs).zip(&self.targets).collect()
+    }
+}
+
+impl Target {
+    fn fingerprint(&self) -> (Option<u64>, Option<u64>) {
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self { service, rule } = self;
+        let service = service.as_ref().map(|service| service.fingerprint);
+        (service, rule.as_ref().map(|rule| rule.fingerprint))
     }
 }
 
@@ -193,16 +230,21 @@ fn destinations(vs: &ResolvedVirtualService) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What gateways' configurations are made of: route lists of VirtualServices, and virtual hosts.
+/// What gateways' configurations are made of.
 #[derive(Debug)]
 pub(super) struct GatewayParts {
+    /// Hosts that VirtualServices have on servers.
+    places: Cache<Arc<[Place]>>,
+    /// Route lists of VirtualServices.
     routes: Cache<Arc<Routes>>,
+    /// Encoded virtual hosts.
     hosts: Cache<Bytes>,
 }
 
 impl Default for GatewayParts {
     fn default() -> Self {
         Self {
+            places: Cache::new(CACHED_PARTS),
             routes: Cache::new(CACHED_PARTS),
             hosts: Cache::new(CACHED_PARTS),
         }
@@ -223,23 +265,40 @@ pub(super) fn build(inputs: &GatewayRouteInputs, parts: &GatewayParts) -> Body {
         inputs,
         client: inputs.client.fingerprint(),
         parts,
+        lists: HashMap::new(),
+        count: 0,
         hosts: Vec::new(),
-        by_name: HashMap::new(),
+        by_host: FxHashMap::default(),
     };
-    let mut built = HashMap::new();
     for server in &inputs.servers {
-        assembly.add_server(server, &mut built);
+        assembly.add_server(server);
     }
     let hosts = assembly.finish();
-    let hosts = hosts.into_par_iter().map(|host| host.encode(parts));
+    let hosts = hosts.into_par_iter().with_min_len(SHARE);
     let mut joined: Vec<Bytes> = vec![frame::head(&inputs.name).into()];
-    joined.par_extend(hosts);
+    joined.par_extend(hosts.map(|host| host.encode(parts)));
     joined.push(frame::tail().into());
     joined.into_iter().collect()
 }
 
-/// Identifies the routes of one VirtualService on one Gateway.
-type RoutesKey = (NamespacedName, NamespacedName);
+/// A host that a VirtualService has on a server.
+#[derive(Debug)]
+struct Place {
+    /// The host, in lower case.
+    host: Arc<str>,
+    /// The name of its virtual host.
+    name: Arc<str>,
+}
+
+impl Place {
+    fn new(host: &str, port: u32) -> Self {
+        let host = host.to_lowercase();
+        Self {
+            name: format!("{}:{port}", super::domains::bracketed(&host)).into(),
+            host: host.into(),
+        }
+    }
+}
 
 /// The routes of one VirtualService.
 #[derive(Debug)]
@@ -251,13 +310,11 @@ struct Routes {
 
 /// What the routes of one VirtualService on one server are made of; its fingerprint is their key.
 struct RoutesInputs<'a> {
-    vs: &'a ResolvedVirtualService,
+    routed: &'a Routed,
     gateway: &'a NamespacedName,
     /// The port as its author wrote it.
     port: u32,
     is_tls: bool,
-    services: BTreeMap<&'a str, &'a Arc<Service>>,
-    rules: BTreeMap<&'a str, &'a Arc<ConsolidatedRule>>,
     client: (&'a ClientView, u64),
     http3: Option<u32>,
 }
@@ -266,32 +323,24 @@ impl RoutesInputs<'_> {
     fn fingerprint(&self) -> u64 {
         // Named one by one, so that a new field cannot be forgotten.
         let Self {
-            vs,
+            routed,
             gateway,
             port,
             is_tls,
-            services,
-            rules,
             client: (_, client),
             http3,
         } = self;
-        let meta = &vs.config.meta;
-        let services: Vec<_> = services.iter().map(|(h, s)| (h, s.fingerprint)).collect();
-        let rules: Vec<_> = rules.iter().map(|(h, r)| (h, r.fingerprint)).collect();
-        fingerprint::of(&(
-            (&meta.namespace, &meta.name, vs.fingerprint),
-            (gateway, port, is_tls),
-            (services, rules, client, http3),
-        ))
+        fingerprint::of(&(routed.fingerprint, gateway, port, is_tls, client, http3))
     }
 
     fn build(&self) -> Vec<Route> {
         let client = self.client.0;
         let gateways = BTreeSet::from([self.gateway.to_string()]);
-        let service = |host: &str| self.services.get(host).copied().cloned();
-        let rule = |host: &str| self.rules.get(host).copied().cloned();
+        let targets = self.routed.by_host();
+        let service = |host: &str| targets.get(host).and_then(|target| target.service.clone());
+        let rule = |host: &str| targets.get(host).and_then(|target| target.rule.clone());
         let mut routes = route::translate(
-            self.vs,
+            &self.routed.vs,
             &RouteContext {
                 listener_port: u16::try_from(self.port).unwrap_or_default(),
                 gateways: &gateways,
@@ -316,25 +365,54 @@ impl RoutesInputs<'_> {
     }
 }
 
-/// A virtual host under construction: which route lists it has, by identity.
+/// A virtual host under construction.
+#[derive(Default)]
 struct Host {
-    /// Without routes; in a box, as there may be thousands, which are moved and sorted.
-    vh: Box<VirtualHost>,
-    keys: Vec<RoutesKey>,
-    routes: Vec<Arc<Routes>>,
+    name: Arc<str>,
+    domains: Vec<Arc<str>>,
+    /// The route lists that it has, with numbers that identify them.
+    routes: Vec<(usize, Arc<Routes>)>,
+    needs_tls: bool,
+    counts_attempts: bool,
+    session: Option<Box<Any>>,
 }
 
 impl Host {
+    fn fingerprint(&self) -> u64 {
+        // Named one by one, so that a new field cannot be forgotten.
+        let Self {
+            name,
+            domains,
+            routes,
+            needs_tls,
+            counts_attempts,
+            session,
+        } = self;
+        let routes: Vec<u64> = routes.iter().map(|(_, routes)| routes.hash).collect();
+        let session = session.as_ref().map(|any| (&any.type_url, &any.value));
+        let flags = (needs_tls, counts_attempts);
+        fingerprint::of(&(name, domains, routes, flags, session))
+    }
+
     /// Encodes it as a field of a configuration.
     fn encode(self, parts: &GatewayParts) -> Bytes {
-        let Self { mut vh, routes, .. } = self;
-        // Its one map has one entry at most: equal ones have equal bytes.
-        let hashes: Vec<u64> = routes.iter().map(|routes| routes.hash).collect();
-        let hash = fingerprint::of(&(vh.encode_to_vec(), hashes));
-        parts.hosts.get_or_build(hash, || {
-            let lists = routes.iter().flat_map(|routes| &routes.list);
-            vh.routes = lists.cloned().collect();
+        parts.hosts.get_or_build(self.fingerprint(), || {
+            let lists = self.routes.iter().flat_map(|(_, routes)| &routes.list);
+            let mut vh = VirtualHost {
+                name: self.name.to_string(),
+                domains: self.domains.iter().map(ToString::to_string).collect(),
+                routes: lists.cloned().collect(),
+                include_request_attempt_count: self.counts_attempts,
+                ..VirtualHost::default()
+            };
             vh.routes.sort_by_key(route::is_catch_all);
+            if self.needs_tls {
+                vh.require_tls = TlsRequirementType::All.into();
+            }
+            if let Some(config) = self.session {
+                let filter = route::SESSION_FILTER.to_owned();
+                vh.typed_per_filter_config.insert(filter, *config);
+            }
             let mut bytes = Vec::new();
             frame::host(&vh, &mut bytes);
             frame::canonicalize(&mut bytes);
@@ -343,80 +421,83 @@ impl Host {
     }
 }
 
+/// The route lists of one Gateway's VirtualServices, in their order, with numbers that identify them.
+type Lists = Vec<Option<(usize, Arc<Routes>)>>;
+
 struct Assembly<'a> {
     inputs: &'a GatewayRouteInputs,
     /// Hash of the inputs' client.
     client: u64,
     parts: &'a GatewayParts,
+    /// What the servers so far have by Gateway: a list belongs to the first server that has its host.
+    lists: HashMap<&'a NamespacedName, Lists>,
+    /// How many there are.
+    count: usize,
     hosts: Vec<Host>,
-    by_name: HashMap<String, usize>,
+    by_host: FxHashMap<Arc<str>, usize>,
 }
 
-impl Assembly<'_> {
-    fn add_server(&mut self, server: &GatewayServer, built: &mut HashMap<RoutesKey, Arc<Routes>>) {
+impl<'a> Assembly<'a> {
+    fn add_server(&mut self, server: &'a GatewayServer) {
         let written = server.server.port.as_ref().map_or(0, |p| p.number);
-        let redirects = server
-            .server
-            .tls
-            .as_ref()
-            .is_some_and(|tls| tls.https_redirect);
-        let none = Vec::new();
-        let index = HostIndex::of(&server.server.hosts);
-        for vs in self
-            .inputs
-            .virtual_services
-            .get(&server.gateway)
-            .unwrap_or(&none)
-        {
-            let hosts = index.intersection(vs);
-            if hosts.is_empty() {
+        let hosts = &server.server.hosts;
+        let tls = server.server.tls.as_ref();
+        let redirects = tls.is_some_and(|tls| tls.https_redirect);
+        let routed = self.inputs.virtual_services.get(&server.gateway);
+        let routed = routed.map_or(&[][..], Vec::as_slice);
+        let mut lists = self.lists.remove(&server.gateway).unwrap_or_default();
+        lists.resize(routed.len(), None);
+        let index = LazyLock::new(|| HostIndex::of(hosts));
+        let on_server = fingerprint::of(&(hosts, written));
+        let found: Vec<_> = routed
+            .par_iter()
+            .zip(&lists)
+            .with_min_len(SHARE)
+            .map(|(routed, list)| {
+                let key = fingerprint::of(&(on_server, routed.fingerprint));
+                let places = self.parts.places.get_or_build(key, || {
+                    let hosts = index.intersection(&routed.vs);
+                    hosts.iter().map(|host| Place::new(host, written)).collect()
+                });
+                let routes = match list {
+                    Some((_, routes)) => routes.clone(),
+                    None if places.is_empty() => return None,
+                    None => self.translate(routed, server, written),
+                };
+                (!routes.list.is_empty()).then_some((places, routes))
+            })
+            .collect();
+        for (at, found) in found.into_iter().enumerate() {
+            let Some((places, routes)) = found else {
                 continue;
-            }
-            let key = (server.gateway.clone(), vs.config.meta.namespaced_name());
-            let routes = if let Some(routes) = built.get(&key) {
-                routes.clone()
-            } else {
-                let routes = self.translate(vs, server, written);
-                if routes.list.is_empty() {
-                    continue;
-                }
-                built.insert(key.clone(), routes.clone());
-                routes
             };
-            for host in hosts {
-                self.add_host(&host.to_lowercase(), written, vs, &key, &routes, redirects);
+            let list = lists[at].get_or_insert_with(|| {
+                self.count += 1;
+                (self.count, routes)
+            });
+            for place in &*places {
+                let host = self.host(place, Some(&routed[at]));
+                host.routes.push(list.clone());
+                host.needs_tls |= redirects;
             }
         }
+        self.lists.insert(&server.gateway, lists);
         if redirects {
-            for host in &server.server.hosts {
-                self.redirect(&host.to_lowercase(), written);
+            for host in hosts {
+                let place = Place::new(host, written);
+                self.host(&place, None).needs_tls = true;
             }
         }
     }
 
-    fn translate(
-        &self,
-        vs: &ResolvedVirtualService,
-        server: &GatewayServer,
-        port: u32,
-    ) -> Arc<Routes> {
-        let all = self.inputs;
-        let own = &vs.config.meta.namespace;
-        let (mut services, mut rules) = (BTreeMap::new(), BTreeMap::new());
-        for host in destinations(vs) {
-            let service = all.services.get(&(own.clone(), host.to_owned()));
-            services.extend(service.map(|service| (host, service)));
-            rules.extend(all.rules.get(host).map(|rule| (host, rule)));
-        }
+    fn translate(&self, routed: &Routed, server: &GatewayServer, port: u32) -> Arc<Routes> {
         let inputs = RoutesInputs {
-            vs,
+            routed,
             gateway: &server.gateway,
             port,
             is_tls: server.server.tls.is_some(),
-            services,
-            rules,
-            client: (&all.client, self.client),
-            http3: all.http3,
+            client: (&self.inputs.client, self.client),
+            http3: self.inputs.http3,
         };
         let hash = inputs.fingerprint();
         self.parts.routes.get_or_build(hash, || {
@@ -425,66 +506,31 @@ impl Assembly<'_> {
         })
     }
 
-    fn add_host(
-        &mut self,
-        name: &str,
-        port: u32,
-        vs: &ResolvedVirtualService,
-        key: &RoutesKey,
-        routes: &Arc<Routes>,
-        redirects: bool,
-    ) {
-        let host = if let Some(at) = self.by_name.get(name) {
-            &mut self.hosts[*at]
+    /// The virtual host of a host; a new one is for the VirtualService that is the first to have it.
+    fn host(&mut self, place: &Place, first: Option<&Routed>) -> &mut Host {
+        let at = if let Some(at) = self.by_host.get(&place.host) {
+            *at
         } else {
-            let mut host = self.start(name, port);
-            let own = (vs.config.meta.namespace.clone(), name.to_owned());
-            if let Some(labels) = &self.inputs.client.session
-                && destinations(vs).any(|host| host == name)
-                && let Some(service) = self.inputs.services.get(&own)
-                && let Some(config) = route::session_of_service(service, labels)
-            {
-                let filter = route::SESSION_FILTER.to_owned();
-                host.vh.typed_per_filter_config.insert(filter, config);
-            }
-            self.push(name, host)
+            self.hosts.push(Host {
+                name: place.name.clone(),
+                domains: vec![place.host.clone()],
+                counts_attempts: self.inputs.client.attempt_count,
+                session: first.and_then(|routed| self.session(routed, &place.host)),
+                ..Host::default()
+            });
+            let at = self.hosts.len() - 1;
+            self.by_host.insert(place.host.clone(), at);
+            at
         };
-        host.routes.push(routes.clone());
-        host.keys.push(key.clone());
-        if redirects {
-            host.vh.require_tls = TlsRequirementType::All.into();
-        }
-    }
-
-    fn redirect(&mut self, name: &str, port: u32) {
-        let host = if let Some(at) = self.by_name.get(name) {
-            &mut self.hosts[*at]
-        } else {
-            let host = self.start(name, port);
-            self.push(name, host)
-        };
-        host.vh.require_tls = TlsRequirementType::All.into();
-    }
-
-    fn start(&self, name: &str, port: u32) -> Host {
-        let vh = Box::new(VirtualHost {
-            name: format!("{}:{port}", super::domains::bracketed(name)),
-            domains: vec![name.to_owned()],
-            include_request_attempt_count: self.inputs.client.attempt_count,
-            ..VirtualHost::default()
-        });
-        Host {
-            vh,
-            keys: Vec::new(),
-            routes: Vec::new(),
-        }
-    }
-
-    fn push(&mut self, name: &str, host: Host) -> &mut Host {
-        let at = self.hosts.len();
-        self.by_name.insert(name.to_owned(), at);
-        self.hosts.push(host);
         &mut self.hosts[at]
+    }
+
+    /// How requests stick to endpoints, where a VirtualService leads to the service of the host itself.
+    fn session(&self, routed: &Routed, host: &str) -> Option<Box<Any>> {
+        let labels = self.inputs.client.session.as_ref()?;
+        let targets = routed.by_host();
+        let service = targets.get(host)?.service.as_ref()?;
+        route::session_of_service(service, labels).map(Box::new)
     }
 
     /// Collapses and sorts what was gathered (gateways §12.5).
@@ -495,23 +541,18 @@ impl Assembly<'_> {
                 .and_then(|s| s.server.port.as_ref())
                 .map_or(0, |p| p.number);
             return vec![Host {
-                vh: Box::new(VirtualHost {
-                    name: format!("blackhole:{written}"),
-                    domains: vec!["*".to_owned()],
-                    ..VirtualHost::default()
-                }),
-                keys: Vec::new(),
-                routes: Vec::new(),
+                name: format!("blackhole:{written}").into(),
+                domains: vec!["*".into()],
+                ..Host::default()
             }];
         }
         if self.inputs.collapse {
             self.hosts = collapse(self.hosts);
         }
-        self.hosts.sort_by(|a, b| a.vh.name.cmp(&b.vh.name));
+        self.hosts.sort_by(|a, b| a.name.cmp(&b.name));
         self.hosts
     }
 }
-
 /// Tells clients that HTTP/3 is spoken on a port (gateways §16).
 fn alternative(port: u32) -> HeaderValueOption {
     HeaderValueOption {
@@ -595,16 +636,17 @@ impl<'a> HostIndex<'a> {
 
 /// Folds virtual hosts with the same routes into the most specific of them.
 fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
-    hosts.sort_by(|a, b| host::more_specific(&a.vh.domains[0], &b.vh.domains[0]));
+    hosts.sort_by(|a, b| host::more_specific(&a.domains[0], &b.domains[0]));
     let mut kept: Vec<Host> = Vec::with_capacity(hosts.len());
-    let mut by_routes: HashMap<(Vec<RoutesKey>, i32), usize> = HashMap::new();
+    let mut by_routes: FxHashMap<(Vec<usize>, bool), usize> = FxHashMap::default();
     for host in hosts {
-        let key = (host.keys.clone(), host.vh.require_tls);
-        if let Some(at) = by_routes.get(&key) {
-            kept[*at].vh.domains.extend(host.vh.domains);
-        } else {
-            by_routes.insert(key, kept.len());
-            kept.push(host);
+        let lists = host.routes.iter().map(|(number, _)| *number);
+        match by_routes.entry((lists.collect(), host.needs_tls)) {
+            Entry::Occupied(entry) => kept[*entry.get()].domains.extend(host.domains),
+            Entry::Vacant(entry) => {
+                entry.insert(kept.len());
+                kept.push(host);
+            }
         }
     }
     kept
@@ -681,8 +723,6 @@ spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], 
                 name,
                 servers,
                 virtual_services,
-                services,
-                rules,
                 client: ClientView {
                     domain: "other".to_owned(),
                     ..sample().client
@@ -694,35 +734,60 @@ spec: {hosts: [one.example], ports: [{number: 80, name: http, protocol: HTTP}], 
         let all = sample();
         let (gateway, list) = all.virtual_services.first_key_value().unwrap();
         let other = ResolvedVirtualService {
-            fingerprint: !list[0].fingerprint,
-            ..ResolvedVirtualService::clone(&list[0])
+            fingerprint: !list[0].vs.fingerprint,
+            ..ResolvedVirtualService::clone(&list[0].vs)
         };
+        let target = list[0].targets[0].clone();
+        assert!(target.service.is_some() && target.rule.is_some());
+        check_fields!(
+            || target.clone(),
+            |target: &Target| Routed::new(list[0].vs.clone(), vec![target.clone()]).fingerprint,
+            Target {
+                service: None,
+                rule: None,
+            }
+        );
+        let other = Routed::new(Arc::new(other), list[0].targets.clone());
         let elsewhere = NamespacedName::new("b", "other");
         check_fields!(
             || RoutesInputs {
-                vs: &list[0],
+                routed: &list[0],
                 gateway,
                 port: 80,
                 is_tls: false,
-                services: all
-                    .services
-                    .iter()
-                    .map(|((_, h), s)| (h.as_str(), s))
-                    .collect(),
-                rules: all.rules.iter().map(|(h, r)| (h.as_str(), r)).collect(),
                 client: (&all.client, 1),
                 http3: Some(443),
             },
             RoutesInputs::fingerprint,
             RoutesInputs {
-                vs: &other,
+                routed: &other,
                 gateway: &elsewhere,
                 port,
                 is_tls,
-                services,
-                rules,
                 client: (&all.client, 2),
                 http3,
+            }
+        );
+        check_fields!(
+            || Host {
+                name: "a".into(),
+                domains: vec!["a".into()],
+                ..Host::default()
+            },
+            Host::fingerprint,
+            Host {
+                name: "b".into(),
+                domains: vec!["b".into()],
+                routes: vec![(
+                    0,
+                    Arc::new(Routes {
+                        hash: 1,
+                        list: Vec::new()
+                    })
+                )],
+                needs_tls,
+                counts_attempts,
+                session: Some(Box::default()),
             }
         );
         let of_server = |server: &GatewayServer| {

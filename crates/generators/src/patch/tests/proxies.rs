@@ -3,7 +3,7 @@
 use model::api::envoy_filter::Operation;
 
 use super::*;
-use crate::patch::{ClusterPatches, ExtensionPatches};
+use crate::patch::ExtensionPatches;
 
 #[track_caller]
 fn check_version(expression: &str, version: &str, expected: bool) {

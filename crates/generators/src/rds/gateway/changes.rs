@@ -3,6 +3,7 @@ use std::time::Instant;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use intake::{Change, Decoder, Intake, Options};
 use model::{Node, Proxy};
+use prost::Message as _;
 
 use super::*;
 
