@@ -18,9 +18,10 @@ mod tests;
 
 use std::{collections::BTreeSet, hash::Hash as _, sync::Arc};
 
-use model::{Proxy, ProxyType, api::envoy_filter::ApplyTo, fingerprint};
+use model::{Proxy, ProxyType, fingerprint};
 use prost::{Message, Name};
-use pushctx::{PatchOutcomes, PolicyIndex, ProxyClass, PushContext};
+use pushctx::{PatchOutcomes, PatchTarget, PolicyIndex, ProxyClass, PushContext};
+use rayon::prelude::*;
 use xds::{Resource, Source};
 
 pub(crate) use cluster::ClusterPatches;
@@ -33,6 +34,8 @@ pub(crate) use run::Run;
 
 use crate::cache::Cache;
 
+/// Fewest filters that a thread looks at.
+const SHARE: usize = 1_000;
 /// Patch sets that are kept: one for each set of proxies that gets the same filters.
 const SETS: usize = 1_000;
 
@@ -68,8 +71,8 @@ impl Pass {
 
 /// An index over the patches of some kinds.
 pub(crate) trait PatchIndex: Sized {
-    /// The kinds of patches that it holds.
-    const KINDS: &'static [ApplyTo];
+    /// What the patches change that it holds.
+    const TARGETS: &'static [PatchTarget];
 
     /// Indexes patches that are in the order of their application.
     fn build(patches: Vec<Arc<Patch>>) -> Self;
@@ -145,7 +148,7 @@ impl<I: PatchIndex> Patches<I> {
             .get_or_build(key, || Arc::new(self.attach(context, class)));
         let outcomes = context.patch_outcomes();
         for (patch, reason) in resolved.failing.iter().flat_map(|filter| &filter.failures) {
-            if I::KINDS.contains(&patch.apply_to) {
+            if I::TARGETS.contains(&PatchTarget::of(patch.apply_to)) {
                 run::report_failure(patch, reason, outcomes);
             }
         }
@@ -159,11 +162,10 @@ impl<I: PatchIndex> Patches<I> {
     /// Collects and indexes the patches of a class.
     fn attach(&self, context: &PushContext, class: &ProxyClass) -> Resolved<I> {
         let filters: Vec<Arc<PreparedFilter>> = context
-            .envoy_filters(&class.workload())
-            .iter()
+            .envoy_filters(&class.workload(), I::TARGETS)
+            .par_iter()
+            .with_min_len(SHARE)
             .map(|filter| PreparedFilter::of(filter))
-            // Filters for other types cost a look, and change no set.
-            .filter(|filter| filter.concerns(I::KINDS))
             .collect();
         let failing = filters.iter().filter(|filter| !filter.failures.is_empty());
         Resolved {
@@ -176,9 +178,11 @@ impl<I: PatchIndex> Patches<I> {
     fn set(&self, filters: Vec<Arc<PreparedFilter>>, proxy: &Proxy) -> Arc<PatchSet<I>> {
         self.sets.get_or_build(set_key(&filters, proxy), || {
             let patches: Vec<Arc<Patch>> = filters
-                .iter()
-                .flat_map(|filter| &filter.patches)
-                .filter(|patch| I::KINDS.contains(&patch.apply_to) && patch.suits(proxy))
+                .par_iter()
+                .with_min_len(SHARE)
+                .flat_map_iter(|filter| &filter.patches)
+                .filter(|patch| I::TARGETS.contains(&PatchTarget::of(patch.apply_to)))
+                .filter(|patch| patch.suits(proxy))
                 .cloned()
                 .collect();
             let ids: Vec<u64> = patches.iter().map(|patch| patch.fingerprint).collect();

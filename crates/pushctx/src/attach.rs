@@ -175,7 +175,7 @@ impl<T: PartialEq> ByNamespace<T> {
         self.next_of(old, new, |_| true)
     }
 
-    /// The same for an index of only `some`.
+    /// The same for an index of only `some`; changes of others touch nothing.
     pub(crate) fn next_of(
         &self,
         old: &Table<T>,
@@ -183,6 +183,7 @@ impl<T: PartialEq> ByNamespace<T> {
         some: impl Fn(&T) -> bool,
     ) -> Self {
         let dirty = diff::changes(old, new)
+            .filter(|change| change.sides().any(|object| some(&object.spec)))
             .map(|change| change.key().namespace.clone())
             .collect();
         self.rebuild(dirty, |namespace| {

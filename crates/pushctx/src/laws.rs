@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::{
-    PushContext, SidecarScope, Workload,
+    PatchTarget, PushContext, SidecarScope, Workload,
     testing::{self, kubernetes, service, sidecar},
 };
 
@@ -333,7 +333,12 @@ fn digest(context: &PushContext) -> String {
             writeln!(out, "{:?}", context.peer_authentication(&workload)).unwrap();
             writeln!(out, "{} {}", policies.allow.len(), policies.deny.len()).unwrap();
             writeln!(out, "{:?}", context.telemetries(&workload)).unwrap();
-            writeln!(out, "{:?}", context.envoy_filters(&workload)).unwrap();
+            writeln!(
+                out,
+                "{:?}",
+                context.envoy_filters(&workload, &PatchTarget::ALL)
+            )
+            .unwrap();
             writeln!(out, "{:?}", context.traffic_extensions(&workload)).unwrap();
             writeln!(out, "{:?}", gateway.map(|g| g.fingerprint)).unwrap();
         }

@@ -47,7 +47,7 @@ pub use destination_rule::{ConsolidatedRule, DestinationRuleIndex};
 pub use gateway::{CredentialReference, GatewayServer, MergedGateway, MergedServers, ServerPort};
 pub use patch_outcomes::{PatchId, PatchOutcome, PatchOutcomes};
 pub use policy::{
-    AuthorizationPolicies, ExtensionQuery, FilterChainKind, PolicyIndex, TrafficSide,
+    AuthorizationPolicies, ExtensionQuery, FilterChainKind, PatchTarget, PolicyIndex, TrafficSide,
 };
 pub use publish::{Publisher, Reader};
 pub use scope::{

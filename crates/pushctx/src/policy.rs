@@ -21,12 +21,61 @@ use crate::{
 
 pub use extension::{ExtensionQuery, FilterChainKind, TrafficSide};
 
+/// What patches of an EnvoyFilter change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PatchTarget {
+    /// Clusters.
+    Clusters,
+    /// Listeners, and what is in them.
+    Listeners,
+    /// Route configurations, and what is in them, also where a listener holds them.
+    Routes,
+    /// Extension configurations.
+    Extensions,
+    /// Nothing that is served here.
+    Nothing,
+}
+
+impl PatchTarget {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [
+        Self::Clusters,
+        Self::Listeners,
+        Self::Routes,
+        Self::Extensions,
+        Self::Nothing,
+    ];
+
+    /// What patches with this `applyTo` change.
+    pub const fn of(apply_to: ApplyTo) -> Self {
+        match apply_to {
+            ApplyTo::Cluster => Self::Clusters,
+            ApplyTo::Listener
+            | ApplyTo::ListenerFilter
+            | ApplyTo::FilterChain
+            | ApplyTo::NetworkFilter
+            | ApplyTo::HttpFilter => Self::Listeners,
+            ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => Self::Routes,
+            ApplyTo::ExtensionConfig => Self::Extensions,
+            ApplyTo::Bootstrap | ApplyTo::Invalid => Self::Nothing,
+        }
+    }
+
+    /// Tells whether a filter has such patches; one without any changes nothing.
+    fn is_of(self, filter: &EnvoyFilter) -> bool {
+        let patches = &filter.config_patches;
+        let mut targets = patches.iter().map(|patch| Self::of(patch.apply_to));
+        (patches.is_empty() && self == Self::Nothing) || targets.any(|target| target == self)
+    }
+}
+
 /// Policies by namespace.
 #[derive(Clone, Default, Debug)]
 pub struct PolicyIndex {
     authorization: ByNamespace<AuthorizationPolicy>,
     telemetry: ByNamespace<Telemetry>,
-    envoy_filter: ByNamespace<EnvoyFilter>,
+    /// EnvoyFilters by [`PatchTarget`]: whoever patches one kind of resource does not meet the others.
+    envoy_filter: [ByNamespace<EnvoyFilter>; PatchTarget::ALL.len()],
     /// Those EnvoyFilters that may give clusters other names.
     renaming: ByNamespace<EnvoyFilter>,
     /// `WasmPlugins` are among them, translated.
@@ -46,9 +95,12 @@ impl PolicyIndex {
                 .authorization
                 .next(&old.authorization_policies, &new.authorization_policies),
             telemetry: self.telemetry.next(&old.telemetries, &new.telemetries),
-            envoy_filter: self
-                .envoy_filter
-                .next(&old.envoy_filters, &new.envoy_filters),
+            envoy_filter: PatchTarget::ALL.map(|target| {
+                let index = &self.envoy_filter[target as usize];
+                index.next_of(&old.envoy_filters, &new.envoy_filters, |filter| {
+                    target.is_of(filter)
+                })
+            }),
             renaming: self.renaming.next_of(
                 &old.envoy_filters,
                 &new.envoy_filters,
@@ -139,12 +191,20 @@ impl PushContext {
         layers
     }
 
-    /// Lists the EnvoyFilters of a workload in the order in which their patches apply: by priority,
-    /// those of the root namespace first, by creation time, by `name.namespace`
-    /// (envoyfilter §5, §6). Conditions on the proxy are those of single patches and not looked at.
-    pub fn envoy_filters(&self, workload: &Workload<'_>) -> Vec<Arc<Config<EnvoyFilter>>> {
+    /// Lists the EnvoyFilters of a workload that have patches of some targets, in the order in which
+    /// their patches apply: by priority, those of the root namespace first, by creation time, by
+    /// `name.namespace` (envoyfilter §5, §6). Conditions on the proxy are those of single patches and
+    /// not looked at.
+    pub fn envoy_filters(
+        &self,
+        workload: &Workload<'_>,
+        targets: &[PatchTarget],
+    ) -> Vec<Arc<Config<EnvoyFilter>>> {
         let root = self.root_namespace();
-        let filters = self.attached(&self.policies.envoy_filter, workload);
+        let indexes = targets
+            .iter()
+            .map(|target| &self.policies.envoy_filter[*target as usize]);
+        let filters = indexes.flat_map(|index| self.attached(index, workload));
         let mut filters: Vec<_> = filters.cloned().collect();
         filters.sort_by(|a, b| {
             let order = |f: &Config<EnvoyFilter>| {
@@ -154,6 +214,7 @@ impl PushContext {
                 .cmp(&order(b))
                 .then_with(|| full_name(&a.meta).cmp(full_name(&b.meta)))
         });
+        filters.dedup_by(|a, b| Arc::ptr_eq(a, b));
         filters
     }
 

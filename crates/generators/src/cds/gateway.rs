@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use model::Service;
-use pushctx::{ProxyClass, PushContext};
+use pushctx::{PatchTarget, ProxyClass, PushContext};
 
 use crate::security::jwt;
 
@@ -83,7 +83,7 @@ impl NeededServices {
                 needed.hosts.extend(hosts);
             }
         }
-        for filter in snapshot.envoy_filters(&workload) {
+        for filter in snapshot.envoy_filters(&workload, &PatchTarget::ALL) {
             let stated = filter.meta.annotations.get(REFERENCED_SERVICES);
             let services = stated.into_iter().flat_map(|list| list.split(','));
             services

@@ -1,9 +1,6 @@
 //! Patches by their selective condition (envoyfilter §21.4, §21.5).
 
-use std::{
-    hash::{BuildHasher as _, Hash},
-    marker::PhantomData,
-};
+use std::hash::{BuildHasher as _, Hash};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -11,12 +8,11 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 /// it states, or the one for patches without.
 ///
 /// A look-up returns a superset of what matches, and the caller tests each candidate; so the hash of
-/// a condition does for the condition.
-#[derive(Clone, Debug)]
-pub(super) struct Buckets<K> {
+/// a condition does for the condition. All keys of one value are of one type.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Buckets {
     keyed: FxHashMap<u64, Bucket>,
     wildcard: Vec<u32>,
-    keys: PhantomData<fn(K)>,
 }
 
 /// The positions of one bucket, most often one.
@@ -26,19 +22,9 @@ struct Bucket {
     rest: Vec<u32>,
 }
 
-impl<K> Default for Buckets<K> {
-    fn default() -> Self {
-        Self {
-            keyed: FxHashMap::default(),
-            wildcard: Vec::new(),
-            keys: PhantomData,
-        }
-    }
-}
-
-impl<K: Hash + Eq> Buckets<K> {
+impl Buckets {
     /// Adds the next patch in order.
-    pub(super) fn push(&mut self, position: u32, key: Option<K>) {
+    pub(super) fn push<K: Hash>(&mut self, position: u32, key: Option<K>) {
         let Some(key) = key else {
             self.wildcard.push(position);
             return;
@@ -58,7 +44,7 @@ impl<K: Hash + Eq> Buckets<K> {
     }
 
     /// Lists the positions of candidates, ascending, each once.
-    pub(super) fn candidates(&self, probes: impl IntoIterator<Item = K>) -> Vec<u32> {
+    pub(super) fn candidates<K: Hash>(&self, probes: impl IntoIterator<Item = K>) -> Vec<u32> {
         let mut found = self.wildcard.clone();
         for probe in probes {
             if let Some(bucket) = self.keyed.get(&hash(&probe)) {

@@ -6,7 +6,9 @@ use envoy_types::pb::envoy::config::{
     cluster::v3::Cluster,
     core::v3::{TransportSocket, transport_socket::ConfigType},
 };
-use model::api::envoy_filter::{ApplyTo, ClusterMatch, Operation};
+use model::api::envoy_filter::{ClusterMatch, Operation};
+
+use pushctx::PatchTarget;
 
 use super::{
     Pass, Patch, PatchIndex, Reach, Run,
@@ -15,12 +17,12 @@ use super::{
 use crate::names::{ClusterName, Direction};
 
 /// The selective condition of a patch.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Key {
-    Name(String),
+#[derive(Hash, Debug)]
+enum Key<'a> {
+    Name(&'a str),
     Parts {
-        service: Option<String>,
-        subset: Option<String>,
+        service: Option<&'a str>,
+        subset: Option<&'a str>,
         port: Option<u32>,
     },
 }
@@ -33,12 +35,12 @@ type Mask = (bool, bool, bool);
 pub(crate) struct ClusterPatches {
     patches: Vec<Arc<Patch>>,
     /// Everything but additions.
-    buckets: Buckets<Key>,
+    buckets: Buckets,
     masks: Vec<Mask>,
 }
 
 impl PatchIndex for ClusterPatches {
-    const KINDS: &'static [ApplyTo] = &[ApplyTo::Cluster];
+    const TARGETS: &'static [PatchTarget] = &[PatchTarget::Clusters];
 
     fn build(patches: Vec<Arc<Patch>>) -> Self {
         let mut index = Self::default();
@@ -65,11 +67,10 @@ impl PatchIndex for ClusterPatches {
     }
 }
 
-fn key(matching: &ClusterMatch) -> Option<Key> {
+fn key(matching: &ClusterMatch) -> Option<Key<'_>> {
     if !matching.name.is_empty() {
-        return Some(Key::Name(matching.name.clone()));
+        return Some(Key::Name(&matching.name));
     }
-    let text = |t: &String| (!t.is_empty()).then(|| t.clone());
     let (service, subset) = (text(&matching.service), text(&matching.subset));
     let port = (matching.port_number != 0).then_some(matching.port_number);
     (service.is_some() || subset.is_some() || port.is_some()).then_some(Key::Parts {
@@ -77,6 +78,10 @@ fn key(matching: &ClusterMatch) -> Option<Key> {
         subset,
         port,
     })
+}
+
+fn text(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
 }
 
 impl ClusterPatches {
@@ -134,23 +139,21 @@ impl ClusterPatches {
         }
         let parsed = ClusterName::parse(name);
         let inbound = parsed.direction == Direction::Inbound && !hosts.is_empty();
-        let own = [Arc::from(parsed.hostname)];
-        let hosts = if inbound { hosts } else { &own[..] };
-        let mut probes = vec![Key::Name(name.to_owned())];
+        let mut probes = vec![Key::Name(name)];
         for &(service, subset, port) in &self.masks {
             let no_part = (subset && parsed.subset.is_empty()) || (port && parsed.port == 0);
             if no_part {
                 continue;
             }
-            let key = |host: Option<&str>| Key::Parts {
-                service: host.map(str::to_owned),
-                subset: subset.then(|| parsed.subset.to_owned()),
+            let key = |host| Key::Parts {
+                service: host,
+                subset: subset.then_some(parsed.subset),
                 port: port.then(|| u32::from(parsed.port)),
             };
-            if service {
+            if service && inbound {
                 probes.extend(hosts.iter().map(|host| key(Some(host))));
             } else {
-                probes.push(key(None));
+                probes.push(key(service.then_some(parsed.hostname)));
             }
         }
         self.buckets.candidates(probes)

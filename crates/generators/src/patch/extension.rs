@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use model::api::envoy_filter::{ApplyTo, Operation};
+use model::api::envoy_filter::Operation;
+
+use pushctx::PatchTarget;
 
 use super::{Patch, PatchIndex};
 
@@ -11,7 +13,7 @@ use super::{Patch, PatchIndex};
 pub(crate) struct ExtensionPatches(Vec<Arc<Patch>>);
 
 impl PatchIndex for ExtensionPatches {
-    const KINDS: &'static [ApplyTo] = &[ApplyTo::ExtensionConfig];
+    const TARGETS: &'static [PatchTarget] = &[PatchTarget::Extensions];
 
     fn build(mut patches: Vec<Arc<Patch>>) -> Self {
         patches.retain(|patch| patch.operation == Operation::Add);

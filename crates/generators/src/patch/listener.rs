@@ -8,6 +8,8 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use model::api::envoy_filter::{ApplyTo, Operation};
 
+use pushctx::PatchTarget;
+
 use super::{
     Pass, Patch, PatchIndex, RoutePatches, Run,
     buckets::{Buckets, Step, walk},
@@ -19,35 +21,25 @@ use matching::{ChainKey, ChainKeys, ListenerKey, ListenerKeys};
 /// Patches of listeners and of everything in them.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerPatches {
-    listeners: Kind<ListenerKey>,
-    listener_filters: Kind<ListenerKey>,
-    chains: Kind<ChainKey>,
-    network_filters: Kind<ChainKey>,
-    http_filters: Kind<ChainKey>,
+    listeners: Kind,
+    listener_filters: Kind,
+    chains: Kind,
+    network_filters: Kind,
+    http_filters: Kind,
     /// Patches of routes that are embedded in listeners.
     routes: RoutePatches,
 }
 
 /// The patches of one kind, in order, with their index.
-#[derive(Debug)]
-struct Kind<K> {
+#[derive(Debug, Default)]
+struct Kind {
     patches: Vec<Arc<Patch>>,
     /// What changes existing things; additions of whole listeners and chains are apart.
-    buckets: Buckets<K>,
+    buckets: Buckets,
     additions: Vec<u32>,
 }
 
-impl<K> Default for Kind<K> {
-    fn default() -> Self {
-        Self {
-            patches: Vec::new(),
-            buckets: Buckets::default(),
-            additions: Vec::new(),
-        }
-    }
-}
-
-impl<K> Kind<K> {
+impl Kind {
     fn get(&self, position: u32) -> &Arc<Patch> {
         &self.patches[position as usize]
     }
@@ -59,16 +51,7 @@ impl<K> Kind<K> {
 }
 
 impl PatchIndex for ListenerPatches {
-    const KINDS: &'static [ApplyTo] = &[
-        ApplyTo::Listener,
-        ApplyTo::ListenerFilter,
-        ApplyTo::FilterChain,
-        ApplyTo::NetworkFilter,
-        ApplyTo::HttpFilter,
-        ApplyTo::RouteConfiguration,
-        ApplyTo::VirtualHost,
-        ApplyTo::HttpRoute,
-    ];
+    const TARGETS: &'static [PatchTarget] = &[PatchTarget::Listeners, PatchTarget::Routes];
 
     fn build(patches: Vec<Arc<Patch>>) -> Self {
         let mut index = Self::default();
@@ -120,8 +103,8 @@ impl PatchIndex for ListenerPatches {
     }
 }
 
-fn add<K: std::hash::Hash + Eq>(
-    kind: &mut Kind<K>,
+fn add<K: std::hash::Hash>(
+    kind: &mut Kind,
     patch: Arc<Patch>,
     key: Option<K>,
     additions_apart: bool,

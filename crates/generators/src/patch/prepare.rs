@@ -73,13 +73,6 @@ impl PreparedFilter {
         filter.spec.compiled.get_or_init(|| Self::new(filter))
     }
 
-    /// Tells whether there are patches of the wanted kinds.
-    pub(super) fn concerns(&self, kinds: &[ApplyTo]) -> bool {
-        let wanted = |apply_to| kinds.contains(&apply_to);
-        self.patches.iter().any(|patch| wanted(patch.apply_to))
-            || self.failures.iter().any(|(id, _)| wanted(id.apply_to))
-    }
-
     /// Prepares all patches; one that cannot be read is left out.
     pub(super) fn new(filter: &Config<EnvoyFilter>) -> Self {
         let source = ConfigKey::new(

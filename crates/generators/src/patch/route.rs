@@ -10,6 +10,8 @@ use model::api::envoy_filter::{
     ApplyTo, Operation, RouteAction, RouteConfigurationMatch, RouteMatch,
 };
 
+use pushctx::PatchTarget;
+
 use super::{
     Pass, Patch, PatchIndex, Reach, Run,
     buckets::{Buckets, Step, walk},
@@ -47,21 +49,17 @@ enum Key {
 pub(crate) struct RoutePatches {
     patches: Vec<Arc<Patch>>,
     /// All of them, by what they ask of the configuration.
-    reaching: Buckets<ConfigurationKey>,
+    reaching: Buckets,
     /// The fingerprint of those that ask nothing of the configuration, by pass.
     everywhere: [Reach; 3],
     configurations: Vec<u32>,
-    hosts: Buckets<Key>,
+    hosts: Buckets,
     added_hosts: Vec<u32>,
-    routes: Buckets<Key>,
+    routes: Buckets,
 }
 
 impl PatchIndex for RoutePatches {
-    const KINDS: &'static [ApplyTo] = &[
-        ApplyTo::RouteConfiguration,
-        ApplyTo::VirtualHost,
-        ApplyTo::HttpRoute,
-    ];
+    const TARGETS: &'static [PatchTarget] = &[PatchTarget::Routes];
 
     fn build(patches: Vec<Arc<Patch>>) -> Self {
         let mut index = Self::default();

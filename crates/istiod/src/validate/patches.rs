@@ -14,7 +14,7 @@ use model::{
         envoy_filter::{ApplyTo, ConfigPatch, PatchContext},
     },
 };
-use pushctx::{PatchId, PatchOutcome};
+use pushctx::{PatchId, PatchOutcome, PatchTarget};
 
 use super::proxies::{self, VERSION};
 use crate::generate::Generator;
@@ -82,7 +82,7 @@ pub fn effects(state: &MeshState) -> anyhow::Result<Effects> {
     let mut add = |proxy: Proxy, attached: &mut BTreeMap<ConfigKey, BTreeSet<u64>>| {
         let class = context.classify(&proxy);
         let workload = context.resolve(&class);
-        let to_class = context.envoy_filters(&workload.workload());
+        let to_class = context.envoy_filters(&workload.workload(), &PatchTarget::ALL);
         let known = classes.contains_key(&class.fingerprint);
         if to_class.is_empty() || (!known && classes.len() >= MAX_CLASSES) {
             return;

@@ -1,6 +1,6 @@
 use model::{Labels, NamespacedName};
 
-use super::{ExtensionQuery, FilterChainKind, TrafficSide};
+use super::{ExtensionQuery, FilterChainKind, PatchTarget, TrafficSide};
 use crate::{PushContext, Workload, testing::snapshot};
 
 fn object(kind: &str, name: &str, namespace: &str, created: u32, spec: &str) -> String {
@@ -139,7 +139,7 @@ fn envoy_filters_go_by_priority_then_root_then_age_then_name() {
         + &filter("not", "a", 0, "{workloadSelector: {labels: {app: other}}}");
     let list = |context: &PushContext, workload: &Workload<'_>| {
         context
-            .envoy_filters(workload)
+            .envoy_filters(workload, &PatchTarget::ALL)
             .iter()
             .map(|f| f.meta.namespaced_name())
             .collect()
