@@ -288,10 +288,10 @@ proptest! {
 }
 
 #[test]
-fn a_changed_service_touches_its_own_resources_alone() {
-    let [x, w, k] = [0, 2, 10].map(|at| &OBJECTS[at]);
+fn a_changed_object_touches_the_resources_of_its_services_alone() {
+    let [x, w, v, k] = [0, 2, 6, 10].map(|at| &OBJECTS[at]);
     let mut intake = Intake::new(Options::default());
-    let all = [&x[0], &w[0], &k[0]].map(|object| Change::Apply(object.clone()));
+    let all = [&x[0], &w[0], &v[0], &k[0]].map(|object| Change::Apply(object.clone()));
     intake.apply(all, Instant::now());
     let mut context = PushContext::build(intake.state());
     let key = &classes(&context)[1];
@@ -321,4 +321,6 @@ fn a_changed_service_touches_its_own_resources_alone() {
         &[(80, "k.a.svc.cluster.local"), (90, "k.a.svc.cluster.local")],
     );
     check(&w[2], &[(80, "x.example"), (81, "x.example")]);
+    // Routes decide who sees a service.
+    check(&v[1], &[(80, "x.example"), (81, "x.example")]);
 }
