@@ -131,14 +131,14 @@ impl Peer {
         &self,
         proxy: &Proxy,
         target: SocketAddr,
-        host: &str,
-        path: &str,
+        (host, path): (&str, &str),
+        headers: &[(&str, &str)],
     ) -> Result<Answer> {
         let Tunnel {
             stream,
             _connections,
         } = self.tunnel(proxy, target).await?;
-        let asking = http::exchange_over(stream, "GET", host, path, &[], Full::default());
+        let asking = http::exchange_over(stream, "GET", host, path, headers, Full::default());
         timeout(PATIENCE, asking)
             .await
             .with_context(|| format!("no answer of {target} within {PATIENCE:?}"))?

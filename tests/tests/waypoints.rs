@@ -268,7 +268,8 @@ impl Mesh {
     /// Who answers a request; its status if it is no good answer.
     async fn ask(&self, peer: &Peer, target: (Ipv4Addr, u16), path: &str) -> Result<String> {
         let proxy = self.proxy();
-        let answer = peer.get(&proxy, target.into(), "shop.app", path).await?;
+        let asked = peer.get(&proxy, target.into(), ("shop.app", path), &[]);
+        let answer = asked.await?;
         Ok(match answer.status {
             200 => answer.body,
             status => status.to_string(),
@@ -347,6 +348,7 @@ fn node(at: &Path, network: u8) -> Result<std::path::PathBuf> {
         "metadata": {
             "NAME": "w-0", "NAMESPACE": "app", "INSTANCE_IPS": address,
             "ISTIO_VERSION": "1.32.0", "SERVICE_ACCOUNT": "w",
+            "ANNOTATIONS": {"ambient.istio.io/xfcc-include-client-identity": "true"},
             "LABELS": {
                 "app": "w", "gateway.networking.k8s.io/gateway-name": "w",
                 "gateway.istio.io/managed": "istio.io-mesh-controller",
@@ -367,6 +369,25 @@ async fn echo(listener: TcpListener) -> Result<()> {
             let (mut read, mut write) = stream.split();
             copy(&mut read, &mut write).await.ok();
         });
+    }
+}
+
+/// Answers requests with the header that says who asks.
+async fn says_who_asks(listener: TcpListener) -> Result<()> {
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        // A request without a body fits into one read.
+        let mut request = [0; 4096];
+        let length = stream.read(&mut request).await?;
+        let head = String::from_utf8_lossy(&request[..length]);
+        let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+        let said = headers.find(|(name, _)| *name == "x-forwarded-client-cert");
+        let said = said.map_or("", |(_, value)| value);
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{said}",
+            said.len()
+        );
+        stream.write_all(answer.as_bytes()).await?;
     }
 }
 
@@ -529,6 +550,18 @@ async fn policies_know_who_opened_the_tunnel() -> Result<()> {
     // A policy of a service is none of a workload that is asked for itself.
     let direct = mesh.pod(FIRST, PORTS[0]);
     mesh.direct(&stranger, direct, "v1").await?;
+    // Behind, it is known who asks, whatever that one says.
+    let listener = TcpListener::bind(mesh.pod(FIRST, 8081)).await?;
+    let mut identities = JoinSet::new();
+    identities.spawn(says_who_asks(listener));
+    let target = mesh.pod(FIRST, 8081);
+    let forged = [(
+        "x-forwarded-client-cert",
+        "URI=spiffe://cluster.local/ns/app/sa/stranger",
+    )];
+    let asked = ("identity", "/");
+    let answer = client.get(&mesh.proxy(), target, asked, &forged).await?;
+    ensure!(answer.body == format!("URI={}", id("client")), "{answer:?}");
     let of_gateway = ("Gateway", "gateway.networking.k8s.io", "w");
     let by_path = "{from: [{source: {principals: [cluster.local/ns/app/sa/client]}}], \
                    to: [{operation: {paths: [/may]}}]}";
@@ -562,7 +595,8 @@ async fn wildcard_hosts_outside_are_reached_by_their_names() -> Result<()> {
     };
     // Other hosts are none of this service, also where they resolve.
     mesh.eventually("a host outside that is not meant", async || {
-        let answer = client.get(&mesh.proxy(), target, "127.0.0.1", "/").await?;
+        let asked = ("127.0.0.1", "/");
+        let answer = client.get(&mesh.proxy(), target, asked, &[]).await?;
         ensure!(answer.status == 404, "status {}", answer.status);
         Ok(())
     })
@@ -571,7 +605,7 @@ async fn wildcard_hosts_outside_are_reached_by_their_names() -> Result<()> {
     // By RFC 6761 names below `localhost` are those of this machine. Whether anybody listens there at
     // port 80 is another question.
     client
-        .get(&mesh.proxy(), target, "some.localhost", "/")
+        .get(&mesh.proxy(), target, ("some.localhost", "/"), &[])
         .await?;
     ensure!(connections().await? > 0, "no connection");
     let rejections = mesh.waypoint.rejections().await?;

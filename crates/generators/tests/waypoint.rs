@@ -124,6 +124,11 @@ fn sent(yaml: &str) -> Sent {
 }
 
 fn sent_with(yaml: &str, features: Features) -> Sent {
+    sent_to(yaml, features, &json!({}))
+}
+
+/// What a waypoint with these annotations gets.
+fn sent_to(yaml: &str, features: Features, annotations: &Value) -> Sent {
     let features = Features {
         ambient: true,
         ..features
@@ -146,6 +151,7 @@ fn sent_with(yaml: &str, features: Features) -> Sent {
         "CLUSTER_ID": "Kubernetes",
         "INSTANCE_IPS": "10.0.0.1",
         "LABELS": {"gateway.networking.k8s.io/gateway-name": "w"},
+        "ANNOTATIONS": annotations,
     });
     let proxy = Proxy::parse(&Node {
         id: "waypoint~10.0.0.1~w-0.a~a.svc.cluster.local".to_owned(),
@@ -675,4 +681,48 @@ fn wildcard_hosts_are_resolved_by_what_is_asked_for() {
         (&cache, &json!(443))
     );
     assert_eq!(proxy["typedConfig"]["cluster"], *tls);
+}
+
+#[test]
+fn services_are_told_who_asks_if_the_waypoint_is_annotated() {
+    let told = |value: &str| {
+        let annotations = json!({"ambient.istio.io/xfcc-include-client-identity": value});
+        let sent = sent_to(MESH, Features::default(), &annotations);
+        [vip(80, "http"), "direct-http".to_owned()].map(|chain| {
+            let first = &sent.last_filter(&chain)["httpFilters"][0];
+            let is_told = first["name"] == "istio.waypoint.xfcc_client_identity";
+            is_told.then(|| first["typedConfig"]["mutations"]["requestMutations"].clone())
+        })
+    };
+    let header = json!([{"append": {
+        "header": {
+            "key": "x-forwarded-client-cert",
+            "value": "URI=%FILTER_STATE(io.istio.peer_principal:PLAIN)%",
+        },
+        "appendAction": "OVERWRITE_IF_EXISTS_OR_ADD",
+    }}]);
+    assert_eq!(told("True"), [Some(header.clone()), Some(header)]);
+    assert_eq!(told("1"), [None, None]);
+}
+
+#[test]
+fn tunnels_have_windows_of_their_own_if_asked_for() {
+    let options = |features| {
+        let sent = sent_with(MESH, features);
+        let options = &sent.clusters["connect_originate"]["typedExtensionProtocolOptions"];
+        let options = &options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"];
+        options["explicitHttpConfig"]["http2ProtocolOptions"].clone()
+    };
+    assert_eq!(options(Features::default()), json!({"allowConnect": true}));
+    let windows = Features {
+        hbone_stream_window: 1 << 20,
+        hbone_connection_window: 1 << 21,
+        ..Features::default()
+    };
+    let expected = json!({
+        "allowConnect": true,
+        "initialStreamWindowSize": 1 << 20,
+        "initialConnectionWindowSize": 1 << 21,
+    });
+    assert_eq!(options(windows), expected);
 }

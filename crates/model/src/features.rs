@@ -241,6 +241,10 @@ features! {
     "AMBIENT_ENABLE_BAGGAGE" ambient_baggage: bool = false;
     /// Policies that select a waypoint are enforced where its tunnels end.
     "ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES" layered_waypoint_policies: bool = false;
+    /// Bytes that a peer may send ahead on one stream of HTTP/2 that carries a tunnel; 0 leaves it to the proxy.
+    "PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE" hbone_stream_window: u32 = 0;
+    /// The same for a whole connection.
+    "PILOT_HBONE_INITIAL_CONNECTION_WINDOW_SIZE" hbone_connection_window: u32 = 0;
     /// Waypoints resolve wildcard hosts by the server name of TLS, which clients may choose freely.
     "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS" wildcard_tls_entries: bool = false;
     /// Sidecars end HBONE tunnels; only in ambient mode.

@@ -116,6 +116,8 @@ pub(super) struct Flags {
     pub baggage: bool,
     /// Waypoints resolve wildcard hosts by server names of TLS.
     pub wildcard_tls: bool,
+    /// Windows of tunnels' streams and connections; 0 for the proxy's own.
+    pub hbone_windows: [u32; 2],
     /// Clusters name their service in metadata.
     pub telemetry_label: bool,
     /// Headless services are EDS clusters for sidecars.
@@ -305,6 +307,10 @@ impl Flags {
             mx_labels,
             baggage: features.ambient && features.ambient_baggage,
             wildcard_tls: features.wildcard_tls_entries,
+            hbone_windows: [
+                features.hbone_stream_window,
+                features.hbone_connection_window,
+            ],
             telemetry_label: features.telemetry_label,
             eds_for_headless: features.eds_for_headless,
             dns_max_queries: features.dns_cares_udp_max_queries,
@@ -419,6 +425,7 @@ mod tests {
                 mx_labels,
                 baggage,
                 wildcard_tls,
+                hbone_windows,
                 telemetry_label,
                 eds_for_headless,
                 dns_max_queries,

@@ -241,6 +241,8 @@ pub(super) fn connect_originate(client: &Client, waypoint_of: Option<&str>) -> C
         })),
         ..Cluster::default()
     };
+    let [stream, connection] = client.flags.hbone_windows;
+    let window = |bytes: u32| convert::u32_value(bytes).filter(|_| bytes > 0);
     let idle = client.mesh.hbone_idle_timeout.map(convert::duration);
     let options = HttpOptions {
         common: Some(HttpProtocolOptions {
@@ -249,6 +251,8 @@ pub(super) fn connect_originate(client: &Client, waypoint_of: Option<&str>) -> C
         }),
         ..HttpOptions::of(Protocol::Http2(Http2ProtocolOptions {
             allow_connect: true,
+            initial_stream_window_size: window(stream),
+            initial_connection_window_size: window(connection),
             ..Http2ProtocolOptions::default()
         }))
     };

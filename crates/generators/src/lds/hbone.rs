@@ -94,6 +94,8 @@ const PORT: u16 = 15008;
 const MAX_STREAMS: u32 = 100;
 /// Keep-alive pings of tunnels: interval and timeout, seconds.
 const KEEP_ALIVE: (i64, i64) = (10, 20);
+/// Filter state that says who opened the tunnel.
+pub(super) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
 const HASHABLE_STRING: &str = "istio.hashable_string";
 
 /// Tells whether the proxy ends tunnels.
@@ -461,11 +463,7 @@ fn connect_authority(capabilities: Capabilities) -> SetFilterState {
                 "",
                 "%DOWNSTREAM_REMOTE_ADDRESS%",
             ),
-            state(
-                "io.istio.peer_principal",
-                hashed,
-                "%DOWNSTREAM_PEER_URI_SAN%",
-            ),
+            state(PEER_PRINCIPAL, hashed, "%DOWNSTREAM_PEER_URI_SAN%"),
             state(
                 "io.istio.local_principal",
                 hashed,

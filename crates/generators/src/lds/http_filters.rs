@@ -71,6 +71,8 @@ pub(crate) struct HttpFilterParts {
 /// What only the chains of waypoints have; their filters stand in an order of their own.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(crate) struct WaypointFilters {
+    /// Says by a header who asks; `None` when that is not wanted.
+    pub client_identity: Option<Any>,
     /// Finds out who answers; `None` when the proxy lacks it.
     pub upstream_metadata: Option<Any>,
 }
@@ -102,6 +104,11 @@ impl HttpFilterParts {
         if let Some(config) = exchange.as_ref().filter(|_| !chain.hbone) {
             filters.push(filter(metadata_exchange::NAME, config.clone()));
         }
+        let identity = self
+            .waypoint
+            .iter()
+            .filter_map(|w| w.client_identity.clone());
+        filters.extend(identity.map(|config| filter(CLIENT_IDENTITY, config)));
         let extensions = self.extensions.http(chain.extension_port);
         filters.extend_from_slice(&self.policies.http_custom);
         filters.extend(extensions.authn);
@@ -160,6 +167,7 @@ impl HttpFilterParts {
     }
 }
 
+const CLIENT_IDENTITY: &str = "istio.waypoint.xfcc_client_identity";
 const UPSTREAM_METADATA: &str = "waypoint_upstream_peer_metadata";
 const DYNAMIC_FORWARD_PROXY: &str = "envoy.filters.http.dynamic_forward_proxy";
 
@@ -305,14 +313,19 @@ mod tests {
                 ("a", PluginPhase::Authn),
             ]),
             waypoint: Some(WaypointFilters {
+                client_identity: Some(Any::default()),
                 upstream_metadata: Some(Any::default()),
             }),
             ..HttpFilterParts::default()
         };
         check(
             &parts,
-            &HttpChain::default(),
+            &HttpChain {
+                dynamic_dns: Some("*.com".into()),
+                ..HttpChain::default()
+            },
             &[
+                "istio.waypoint.xfcc_client_identity",
                 "a",
                 "jwt_authn",
                 "b",
@@ -320,6 +333,7 @@ mod tests {
                 "grpc_stats",
                 "fault",
                 "cors",
+                "dynamic_forward_proxy",
                 "c",
                 "d",
                 "waypoint_upstream_peer_metadata",

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{
     context::Context,
     dynamic_dns, hbone,
-    http_filters::{HttpFilterParts, dynamic_forward_proxy},
+    http_filters::{HttpFilterParts, WaypointFilters, dynamic_forward_proxy},
     http_manager::{ManagerParts, Side},
     network_filters::{PolicedChains, ProtocolFilters, TcpParts},
     outbound::{TcpPlan, catch_all},
@@ -305,7 +305,14 @@ impl HttpFilterParts {
             suppress_envoy_headers,
             waypoint,
         } = self;
-        digest.value(&waypoint.as_ref().map(|w| &w.upstream_metadata));
+        let of_waypoint = waypoint.as_ref().map(|waypoint| {
+            let WaypointFilters {
+                client_identity,
+                upstream_metadata,
+            } = waypoint;
+            (client_identity, upstream_metadata)
+        });
+        digest.value(&of_waypoint);
         digest.value(sources);
         digest.value(&(alpn, sessions, suppress_envoy_headers, dns));
         digest.value(&(
@@ -458,6 +465,7 @@ mod tests {
             stats: vec![any()],
             dynamic_dns: Some(any()),
             waypoint: Some(WaypointFilters {
+                client_identity: Some(any()),
                 upstream_metadata: Some(any()),
             }),
             ..HttpFilterParts::default()

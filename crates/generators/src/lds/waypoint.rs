@@ -15,21 +15,29 @@ use std::{
 use envoy_json::typed_struct;
 use envoy_types::pb::envoy::{
     config::{
-        core::v3::TrafficDirection,
+        common::mutation_rules::v3::{HeaderMutation, header_mutation::Action},
+        core::v3::{
+            HeaderValue, HeaderValueOption, TrafficDirection,
+            header_value_option::HeaderAppendAction,
+        },
         listener::v3::{
             Filter, FilterChain, Listener, ListenerFilter,
             listener::{InternalListenerConfig, ListenerSpecifier},
         },
     },
-    extensions::filters::network::set_filter_state::v3::Config as SetFilterState,
+    extensions::filters::{
+        http::header_mutation::v3::{HeaderMutation as HeaderMutationFilter, Mutations},
+        network::set_filter_state::v3::Config as SetFilterState,
+    },
 };
+use envoy_types::pb::google::protobuf::Any;
 use model::{ConfigKey, Port, Protocol, Service};
 use pushctx::TrafficSide;
 
 use super::{
     address::listener_name,
     context::Context,
-    hbone,
+    hbone::{self, PEER_PRINCIPAL},
     http_filters::{HttpChain, HttpFilterParts, WaypointFilters},
     http_manager::{ManagerParts, ManagerSpec, Routes, Side},
     listener_filters::{http_inspector_but, original_dst, tls_inspector_but},
@@ -52,6 +60,9 @@ use route::Destinations;
 const BIND: &str = "0.0.0.0";
 /// Filter state that holds the address that the client asked for.
 const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
+
+/// Annotation of a waypoint that tells the services behind who asks.
+const CLIENT_IDENTITY: &str = "ambient.istio.io/xfcc-include-client-identity";
 
 /// The chains of one service, or those to workloads that are reached directly.
 #[derive(Debug)]
@@ -204,6 +215,12 @@ fn parts(ctx: &Context<'_>, services: &[Arc<Service>], sources: &mut Vec<ConfigK
     };
     let filters = HttpFilterParts {
         waypoint: Some(WaypointFilters {
+            client_identity: ctx
+                .metadata()
+                .annotations
+                .get(CLIENT_IDENTITY)
+                .filter(|wanted| wanted.eq_ignore_ascii_case("true"))
+                .map(|_| client_identity()),
             upstream_metadata: capabilities
                 .peer_metadata
                 .then(|| upstream_metadata(hbone::baggage(ctx))),
@@ -217,7 +234,30 @@ fn parts(ctx: &Context<'_>, services: &[Arc<Service>], sources: &mut Vec<ConfigK
     }
 }
 
-fn upstream_metadata(baggage: bool) -> envoy_types::pb::google::protobuf::Any {
+/// Says who asks, as the end of the tunnel knows it, in the header that TLS of its own would fill. What a
+/// client says there itself is lost.
+fn client_identity() -> Any {
+    let set = HeaderValueOption {
+        header: Some(HeaderValue {
+            key: "x-forwarded-client-cert".to_owned(),
+            value: format!("URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%"),
+            ..HeaderValue::default()
+        }),
+        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+        ..HeaderValueOption::default()
+    };
+    envoy_json::any(&HeaderMutationFilter {
+        mutations: Some(Mutations {
+            request_mutations: vec![HeaderMutation {
+                action: Some(Action::Append(set)),
+            }],
+            ..Mutations::default()
+        }),
+        ..HeaderMutationFilter::default()
+    })
+}
+
+fn upstream_metadata(baggage: bool) -> Any {
     let mut discovery = vec![serde_json::json!({"workload_discovery": {}})];
     if baggage {
         let state = serde_json::json!({"peer_metadata_key": "upstream_peer"});
