@@ -634,17 +634,20 @@ impl<'a> HostIndex<'a> {
     }
 }
 
-/// Folds virtual hosts with the same routes into the most specific of them.
+/// Folds virtual hosts with the same routes into the most specific of them. Of those with the same routes
+/// that ask differently for TLS, just the last one takes others in, as Istio has it.
 fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
     hosts.sort_by(|a, b| host::more_specific(&a.domains[0], &b.domains[0]));
     let mut kept: Vec<Host> = Vec::with_capacity(hosts.len());
-    let mut by_routes: FxHashMap<(Vec<usize>, bool), usize> = FxHashMap::default();
+    let mut last: FxHashMap<Vec<usize>, usize> = FxHashMap::default();
     for host in hosts {
-        let lists = host.routes.iter().map(|(number, _)| *number);
-        match by_routes.entry((lists.collect(), host.needs_tls)) {
-            Entry::Occupied(entry) => kept[*entry.get()].domains.extend(host.domains),
-            Entry::Vacant(entry) => {
-                entry.insert(kept.len());
+        let lists: Vec<usize> = host.routes.iter().map(|(number, _)| *number).collect();
+        match last.get(&lists) {
+            Some(at) if kept[*at].needs_tls == host.needs_tls => {
+                kept[*at].domains.extend(host.domains);
+            }
+            _ => {
+                last.insert(lists, kept.len());
                 kept.push(host);
             }
         }

@@ -133,7 +133,7 @@ pub(super) fn translate(
     }
 }
 
-/// Lists all routes in creation order.
+/// Lists all routes by age, those of one age by namespace, then name.
 fn sources<'a>(state: &'a MeshState, listeners: &'a [Bound], reports: &Reports) -> Vec<Source<'a>> {
     let http = state.objects.http_routes.values().map(|route| {
         let spec: &Route = &route.spec;
@@ -175,8 +175,13 @@ fn sources<'a>(state: &'a MeshState, listeners: &'a [Bound], reports: &Reports) 
     });
     let mut all: Vec<_> = http.chain(grpc).collect();
     all.sort_by_key(|s| {
-        let (created, name, namespace) = s.meta.creation_order();
-        (created, name.to_owned(), namespace.to_owned(), s.kind)
+        let Meta {
+            created,
+            namespace,
+            name,
+            ..
+        } = s.meta;
+        (*created, namespace.clone(), name.clone(), s.kind)
     });
     all
 }

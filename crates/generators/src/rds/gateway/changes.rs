@@ -196,3 +196,39 @@ fn a_session_belongs_to_the_virtual_service_that_sends_to_its_service() {
     assert_eq!(sessions(cart), [format!("{cart}:80")]);
     assert!(sessions("elsewhere.example").is_empty());
 }
+
+/// Hosts with the same routes are one virtual host, where they ask for TLS alike and nothing is between them.
+#[test]
+fn hosts_with_the_same_routes_are_one() {
+    let gateway = |redirected: &str, plain: &str| {
+        let server = |hosts: &str, tls: &str| {
+            format!(
+                "{{port: {{number: 80, name: http{}, protocol: HTTP}}, hosts: [{hosts}]{tls}}}",
+                hosts.len()
+            )
+        };
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: g, namespace: shop}}\n\
+             spec: {{servers: [{}, {}]}}\n---\n\
+             apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: shop}}\n\
+             spec: {{hosts: ['*.io'], gateways: [g], http: [{{route: [{{destination: {{host: to.example}}}}]}}]}}\n",
+            server(redirected, ", tls: {httpsRedirect: true}"),
+            server(plain, "")
+        )
+    };
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        let (built, _) = World::new(text).build();
+        let hosts = built
+            .virtual_hosts
+            .iter()
+            .map(|host| host.domains.join(" "));
+        assert_eq!(hosts.collect::<Vec<_>>(), expected);
+    }
+    check(&gateway("aaa.io, bb.io", "c.io"), &["aaa.io bb.io", "c.io"]);
+    check(
+        &gateway("aaa.io, c.io", "bb.io"),
+        &["aaa.io", "bb.io", "c.io"],
+    );
+    check(&gateway("aaa.io", "bb.io, c.io"), &["aaa.io", "bb.io c.io"]);
+}
