@@ -4,6 +4,8 @@ mod build;
 mod passthrough;
 mod plan;
 mod tcp;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use build::build;
 pub(crate) use plan::plan;
@@ -36,6 +38,8 @@ pub(crate) struct GatewayParts {
     tcp: TcpParts,
     /// The same where both sides are of the mesh.
     mutual_tcp: TcpParts,
+    /// The same where connections go on to the mesh unread: without policies.
+    mesh_tcp: TcpParts,
     /// Loggers of listeners.
     listener_logs: Vec<AccessLog>,
     /// Chains wait so long for their transport socket; `None` means without limit.
@@ -70,6 +74,11 @@ impl GatewayParts {
                 .then(|| metadata_exchange::tcp(features)),
             ..tcp.clone()
         };
+        let mesh_tcp = TcpParts {
+            custom_policies: Vec::new(),
+            rbac: Vec::new(),
+            ..tcp.clone()
+        };
         let filters = HttpFilterParts {
             metadata_exchange: (features.metadata_exchange && capabilities.peer_metadata)
                 .then(|| metadata_exchange::http_client(features, in_mesh)),
@@ -90,6 +99,7 @@ impl GatewayParts {
             manager: ManagerParts::new(ctx, Side::Gateway, &telemetry, filters),
             tcp,
             mutual_tcp,
+            mesh_tcp,
             listener_logs: telemetry.listener_logs,
             connect_timeout: (!timeout.is_zero()).then_some(timeout),
             accepted_at_once: Some(features.max_connections_per_socket_event).filter(|n| *n > 0),
@@ -112,6 +122,8 @@ impl GatewayParts {
             manager,
             tcp,
             mutual_tcp,
+            // It has nothing that the first of them has not.
+            mesh_tcp: _,
             listener_logs,
             connect_timeout,
             accepted_at_once,

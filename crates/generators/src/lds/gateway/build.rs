@@ -153,7 +153,7 @@ fn build_chain(
             };
             filters.chain(tcp, *port)
         }
-        GatewayContent::Mesh(tcp) => parts.tcp.catch_all(tcp),
+        GatewayContent::Mesh { port, plan } => parts.mesh_tcp.chain(plan, *port),
     };
     let matches_all = chain.server_names.is_empty() && chain.protocols.is_empty();
     FilterChain {

@@ -90,13 +90,16 @@ pub(super) fn of_services(ctx: &Context<'_>, server: &GatewayServer) -> Vec<Gate
                 let reference = PortRef {
                     number: port.port,
                     name: &port.name,
-                    protocol: Protocol::Tcp,
+                    protocol: port.protocol,
                 };
                 let (name, plan) = to_server_name(ctx, service, reference, subset);
                 chains.push(GatewayChain {
                     server_names: vec![name],
                     protocols: MESH_PROTOCOLS.to_vec(),
-                    content: GatewayContent::Mesh(plan),
+                    content: GatewayContent::Mesh {
+                        port: port.port,
+                        plan,
+                    },
                     tls: None,
                     reads_tls: false,
                 });

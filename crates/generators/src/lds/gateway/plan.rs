@@ -75,8 +75,13 @@ pub(crate) enum GatewayContent {
         /// Both sides are of the mesh.
         mutual: bool,
     },
-    /// Forwards bytes to a cluster of the mesh by server name; nothing but metrics happens here.
-    Mesh(TcpPlan),
+    /// Forwards bytes to a cluster of the mesh by server name; policies are the other side's.
+    Mesh {
+        /// The port of the service.
+        port: u16,
+        /// Where to.
+        plan: TcpPlan,
+    },
 }
 
 /// Plans the listeners of a gateway, in the order of their port keys.

@@ -122,6 +122,7 @@ pub(crate) fn to_server_name(
     }
     let rule = ctx.outbound_rule(&service.hostname);
     let plan = TcpPlan {
+        protocol: port.protocol,
         tunnel: None,
         ..with_rule(plan, rule.map(|r| &**r), subset)
     };
