@@ -132,12 +132,12 @@ impl Rds {
             return Arc::new(Resource::new(name, envoy_json::canonical(&empty(name))));
         };
         let built = self.cache.get_or_build(inputs.fingerprint(), || {
-            let sources: Vec<Source> = inputs
-                .provenance()
-                .iter()
-                .map(|key| key.to_string().into())
-                .collect();
-            let body = gateway::build(&inputs, &self.gateway_parts);
+            let sources = || -> Vec<Source> {
+                let keys = inputs.provenance().into_iter();
+                keys.map(|key| key.to_string().into()).collect()
+            };
+            let (body, sources) =
+                rayon::join(|| gateway::build(&inputs, &self.gateway_parts), sources);
             Arc::new(Resource::new(name, body).with_sources(sources))
         });
         let names = || RouteNames::of_gateway(name, Arc::new(gateway.target_ports.clone()));

@@ -549,7 +549,7 @@ impl<'a> Assembly<'a> {
         if self.inputs.collapse {
             self.hosts = collapse(self.hosts);
         }
-        self.hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        self.hosts.par_sort_by(|a, b| a.name.cmp(&b.name));
         self.hosts
     }
 }
@@ -637,7 +637,7 @@ impl<'a> HostIndex<'a> {
 /// Folds virtual hosts with the same routes into the most specific of them. Of those with the same routes
 /// that ask differently for TLS, just the last one takes others in, as Istio has it.
 fn collapse(mut hosts: Vec<Host>) -> Vec<Host> {
-    hosts.sort_by(|a, b| host::more_specific(&a.domains[0], &b.domains[0]));
+    hosts.par_sort_by(|a, b| host::more_specific(&a.domains[0], &b.domains[0]));
     let mut kept: Vec<Host> = Vec::with_capacity(hosts.len());
     let mut last: FxHashMap<Vec<usize>, usize> = FxHashMap::default();
     for host in hosts {
