@@ -218,11 +218,9 @@ impl Intake {
         }
         let updates = coalesce(updates);
         if let Some(compile) = self.compile {
-            updates.par_iter().for_each(|update| {
-                if let Some(Object::EnvoyFilter(filter)) = &update.new {
-                    compile(filter);
-                }
-            });
+            updates
+                .par_iter()
+                .for_each(|update| compiled(update, compile));
         }
         for update in &updates {
             if is_config(update.key.kind) && store::matters(update) {
@@ -329,6 +327,19 @@ fn coalesce(updates: Vec<Update>) -> Vec<Update> {
         .collect()
 }
 
+/// Compiles a filter that is new or says something new.
+fn compiled(update: &Update, compile: fn(&Config<EnvoyFilter>)) {
+    let Some(Object::EnvoyFilter(filter)) = &update.new else {
+        return;
+    };
+    if let Some(Object::EnvoyFilter(old)) = &update.old
+        && old.spec == filter.spec
+    {
+        filter.spec.compiled.adopt(&old.spec.compiled);
+    }
+    compile(filter);
+}
+
 /// Kinds whose changes are pushed as such; those of the others as far as what is derived from them
 /// changes.
 fn is_config(kind: Kind) -> bool {
@@ -336,4 +347,54 @@ fn is_config(kind: Kind) -> bool {
         kind,
         Kind::Namespace | Kind::Node | Kind::Pod | Kind::Service | Kind::EndpointSlice
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Decoder;
+
+    static COMPILED: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn filters_are_compiled_when_they_arrive_and_each_version_once() {
+        let mut intake = Intake::new(Options {
+            compile: Some(|filter| {
+                filter
+                    .spec
+                    .compiled
+                    .get_or_init(|| COMPILED.fetch_add(1, Ordering::Relaxed));
+            }),
+            ..Options::default()
+        });
+        let mut check = |text: &str, expected: usize| {
+            let decoder = Decoder {
+                admitted: true,
+                ..Decoder::default()
+            };
+            let decoded = decoder.decode("test", text);
+            let changes = decoded.objects.into_iter().map(Change::Apply);
+            #[expect(clippy::disallowed_methods, reason = "requests say when they started")]
+            intake.apply(changes, Instant::now());
+            assert_eq!(COMPILED.load(Ordering::Relaxed), expected, "{text}");
+            for filter in intake.state().objects.envoy_filters.values() {
+                let compiled = &filter.spec.compiled;
+                let late = || -> usize { panic!("{text}: not compiled yet") };
+                assert!(*compiled.get_or_init(late) < expected);
+            }
+        };
+        let filter = |name: &str, priority: i32| {
+            format!(
+                "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+                 metadata: {{name: {name}, namespace: shop}}\nspec: {{priority: {priority}}}\n---\n"
+            )
+        };
+        check(&(filter("a", 1) + &filter("b", 1)), 2);
+        check(&filter("a", 1), 2);
+        check(&filter("a", 2), 3);
+        // Of several versions that come together, the last one.
+        check(&(filter("b", 2) + &filter("b", 3)), 4);
+    }
 }

@@ -20,6 +20,13 @@ impl Derived {
         let held = self.0.get_or_init(|| Arc::new(make())).clone();
         held.downcast().unwrap_or_else(|_| Arc::new(make()))
     }
+
+    /// Takes over what an equal object holds, unless there is a value already.
+    pub fn adopt(&self, other: &Self) {
+        if let Some(value) = other.0.get() {
+            self.0.get_or_init(|| value.clone());
+        }
+    }
 }
 
 impl Clone for Derived {
@@ -64,6 +71,12 @@ mod tests {
         let copy = derived.clone();
         assert_eq!(copy, derived);
         assert_eq!(*copy.get_or_init(make), 2);
+        assert_eq!(*derived.get_or_init(make), 1);
+        let other = Derived::default();
+        other.adopt(&Derived::default());
+        other.adopt(&copy);
+        assert_eq!(*other.get_or_init(make), 2);
+        derived.adopt(&copy);
         assert_eq!(*derived.get_or_init(make), 1);
     }
 
