@@ -137,6 +137,8 @@ impl Envoy {
             .arg(&bootstrap)
             .args(["--concurrency", "1", "--drain-time-s", "1"])
             .args(["--disable-hot-restart", "--log-level", "info"])
+            // As Istio's agent starts it: one line for each deprecated field of each route is dear.
+            .args(["--component-log-level", "misc:error"])
             // Paths of sockets in its configuration are relative.
             .current_dir(&setup.folder);
         let log = setup.folder.join(format!("{}.log", setup.name));

@@ -273,7 +273,7 @@ fn classes_that_are_missing_are_made() {
 fn labels_of_a_gateway_may_stay_its_own() {
     let labelled = |copied: bool| {
         let mut state = state(&gateway("istio", ""));
-        std::sync::Arc::make_mut(&mut state.features).gateway_api_copy_metadata = copied;
+        Arc::make_mut(&mut state.features).gateway_api_copy_metadata = copied;
         let made = made_of(state).unwrap();
         made["Service g-istio"]
             .pointer("/metadata/labels/team")
