@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use intake::{Change, Decoder, Intake, Options};
 use model::{Node, Proxy};
 use prost::Message as _;
