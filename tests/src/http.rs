@@ -1,8 +1,16 @@
 //! HTTP/1.1 on loopback: a client that makes one request a connection, and tiny workloads.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client, server, service::service_fn};
@@ -259,6 +267,16 @@ pub async fn issuer(keys: String, tasks: &mut JoinSet<()>) -> Result<SocketAddr>
 /// # Errors
 /// When there is none.
 pub fn free_port() -> Result<u16> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?;
-    Ok(listener.local_addr()?.port())
+    // The system gives those from 32768 on to whoever connects; where a search begins differs from
+    // process to process.
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        AtomicU16::new(u16::try_from(std::process::id() % 20_000).unwrap_or_default())
+    });
+    for _ in 0..1_000 {
+        let port = 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port is free")
 }

@@ -30,7 +30,8 @@ use preface::Listening;
 ///
 /// `service` is an [`AdsService`](crate::AdsService), or a `tonic::service::Routes` that holds one
 /// beside others. Connections may be of any kind; what terminates TLS wraps the listener, and what
-/// its `Connected::ConnectInfo` says reaches the world in [`Peer::extensions`](crate::Peer).
+/// its `Connected::ConnectInfo` says reaches the world in [`Peer::extensions`](crate::Peer). TCP
+/// connections should not wait to fill segments (`TCP_NODELAY`).
 ///
 /// Connections live in tasks that this future owns: dropping it cuts them.
 pub async fn serve<I, IO, E, S>(

@@ -58,8 +58,7 @@ async fn authorities_are_replaced_under_load_without_a_failed_request() -> Resul
         Ok(())
     })
     .await?;
-    // Connections of before are drained for a second.
-    sleep(Duration::from_secs(2)).await;
+    mesh.drained().await;
     let all_have = async |file: &str, mark: &str, there: bool| {
         mesh.eventually("both proxies have it", async || {
             for certificates in &mesh.certificates {

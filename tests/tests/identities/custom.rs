@@ -39,6 +39,7 @@ async fn others_are_asked_over_http_and_grpc() -> Result<()> {
             Ok(())
         })
         .await?;
+        mesh.drained().await;
         let answer = ask("/guarded/a", &[SAYS_SO]).await?;
         ensure!(
             answer.status == 200 && answer.body == "server",

@@ -198,6 +198,11 @@ impl Mesh {
         )
     }
 
+    /// Waits until no connection lives that was there before a change: Envoy drains them for a second.
+    async fn drained(&self) {
+        sleep(Duration::from_secs(2)).await;
+    }
+
     async fn eventually(&self, what: &str, look: impl AsyncFnMut() -> Result<()>) -> Result<()> {
         until(what, SOON, look).await.with_context(|| {
             let logs = [self.istiod.log(), self.server.log(), self.client.log()];
@@ -464,8 +469,7 @@ async fn certificates_are_renewed_under_load_without_a_failed_request() -> Resul
         Ok(())
     })
     .await?;
-    // Connections of before are drained for a second.
-    sleep(Duration::from_secs(2)).await;
+    mesh.drained().await;
     let read = || {
         let folder = mesh.certificates[0].folder();
         Ok::<_, anyhow::Error>(fs::read_to_string(folder.join("cert-chain.pem"))?)

@@ -183,10 +183,11 @@ impl Files {
         };
         for (key, holders) in &self.holders {
             *report.objects.entry(key.kind).or_default() += 1;
-            let Some(last) = self.effective(key) else {
+            // Nearly all are in one file: that costs nobody a look-up.
+            let Some(others) = holders.iter().count().checked_sub(1).filter(|n| *n > 0) else {
                 continue;
             };
-            let Some(others) = holders.iter().count().checked_sub(1).filter(|n| *n > 0) else {
+            let Some(last) = self.effective(key) else {
                 continue;
             };
             for holder in holders.iter().take(others) {

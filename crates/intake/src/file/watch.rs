@@ -82,20 +82,20 @@ impl FileSource {
         }
         Ok(async move {
             let _watcher = watcher;
+            let mut known = self.report();
             let mut source = self;
             loop {
                 let look = tokio::task::spawn_blocking(move || {
-                    let before = source.report();
                     let changes = source.refresh();
                     let report = source.report();
-                    (source, changes, (report != before).then_some(report))
+                    (source, changes, report)
                 });
                 let Ok((returned, changes, report)) = look.await else {
                     return;
                 };
                 source = returned;
-                if !changes.is_empty() || report.is_some() {
-                    let report = report.unwrap_or_else(|| source.report());
+                if !changes.is_empty() || report != known {
+                    known = report.clone();
                     if batches.send(Batch { changes, report }).await.is_err() {
                         return;
                     }
