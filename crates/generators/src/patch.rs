@@ -1,8 +1,9 @@
 //! EnvoyFilters: patches of finished resources (envoyfilter).
 //!
-//! An EnvoyFilter is prepared once, when it arrives: values become messages. A [`PatchSet`] holds the patches that one kind of proxy gets, in order, in buckets by
-//! their selective condition. So patching a resource costs what matches it, not what exists, and the
-//! patches that could touch a resource are part of its cache key.
+//! An EnvoyFilter is prepared once, when it arrives: values become messages. A [`PatchSet`] holds the
+//! patches that one kind of proxy gets, in order, in buckets by their selective condition. So patching
+//! a resource costs what matches it, not what exists, and the patches that could touch a resource are
+//! part of its cache key.
 
 mod buckets;
 mod cluster;
